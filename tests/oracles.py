@@ -9,6 +9,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.testing import assert_allclose
 
 
 def replaced(array, index, values):
@@ -199,7 +200,7 @@ def check_value(function, oracle, args, *, rtol=1e-10):
     actual = function(*args)
     assert actual.dtype == jnp.float64
     assert actual.shape == expected.shape
-    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * _size(expected))
+    assert_allclose(actual, expected, rtol=rtol, atol=rtol * _size(expected))
 
 
 def check_gradient(function, oracle, args, *, rtol=1e-7, step=1e-3, seed=1):
@@ -227,7 +228,7 @@ def check_gradient(function, oracle, args, *, rtol=1e-7, step=1e-3, seed=1):
         expected /= 12 * step
         assert expected != 0, f"the oracle does not depend on argument {i}"
         actual = np.sum(np.asarray(gradient) * direction)
-        np.testing.assert_allclose(actual, expected, rtol=rtol, err_msg=f"argument {i}")
+        assert_allclose(actual, expected, rtol=rtol, err_msg=f"argument {i}")
 
 
 def check_transforms(function, args, *, rtol32=1e-4):
@@ -246,9 +247,9 @@ def check_transforms(function, args, *, rtol32=1e-4):
 
     mapped, single = program(batch, [a.astype(np.float32) for a in args])
     size = _size(loop[0])
-    np.testing.assert_allclose(mapped, loop, rtol=1e-10, atol=1e-10 * size)
+    assert_allclose(mapped, loop, rtol=1e-10, atol=1e-10 * size)
     assert single.dtype == jnp.float32
-    np.testing.assert_allclose(single, loop[0], rtol=rtol32, atol=rtol32 * size)
+    assert_allclose(single, loop[0], rtol=rtol32, atol=rtol32 * size)
 
 
 def _size(array):

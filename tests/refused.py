@@ -7,21 +7,34 @@ from typing import Any
 
 import pytest
 
+Row = tuple[Callable[[], Any], str]
+Options = Sequence[tuple[Mapping[str, Any], str]]
+
 
 def value_error(words: str) -> AbstractContextManager[pytest.ExceptionInfo[ValueError]]:
     """A context that must end with a `ValueError` whose message has these words."""
     return pytest.raises(ValueError, match=words)
 
 
-def calls(table: Mapping[str, tuple[Callable[[], Any], str]]) -> Callable[[str], None]:
-    """Every call raises an error of its words; of types where its name says dtype."""
+def each(*rows: Row, error: type[Exception] | None = None) -> None:
+    """Every call raises an error of its words; of types where they say dtype."""
 
-    @pytest.mark.parametrize("case", table)
-    def test(case: str) -> None:
-        call, message = table[case]
-        error = TypeError if "dtype" in case else ValueError
-        with pytest.raises(error, match=message):
-            call()
+    def called(call: Callable[[], Any], words: str) -> None:
+        call()
+        pytest.fail(f"There is no error of these words: {words}")
+
+    for row in rows:
+        expected = error or (TypeError if "dtype" in row[1] else ValueError)
+        with pytest.raises(expected, match=row[1]):
+            called(*row)
+
+
+def calls(*rows: Row) -> Callable[[Row], None]:
+    """A test for each row."""
+
+    @pytest.mark.parametrize("row", rows, ids=[words for _, words in rows])
+    def test(row: Row) -> None:
+        each(row)
 
     return test
 
@@ -39,8 +52,13 @@ def values(
     return test
 
 
-def settings(
-    config: Any, table: Sequence[tuple[Mapping[str, Any], str]]
+def options(
+    build: Callable[..., Any], table: Options
 ) -> Callable[[Mapping[str, Any], str], None]:
+    """What is built with these options is refused."""
+    return values(lambda change: build(**change), table)
+
+
+def settings(config: Any, table: Options) -> Callable[[Mapping[str, Any], str], None]:
     """A configuration with these changes is refused before any work."""
-    return values(lambda change: dataclasses.replace(config, **change), table)
+    return options(lambda **change: dataclasses.replace(config, **change), table)

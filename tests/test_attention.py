@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import opjax
 from opjax.attention import functional
@@ -159,13 +160,13 @@ def test_map_vanishes_as_the_ridge_grows(rng):
     maps = {r: opjax.functional_map(query, key, ridge=r) for r in (0.1, 1, 10, 1e8)}
     norms = [np.linalg.norm(operator) for operator in maps.values()]
     assert norms == sorted(norms, reverse=True)
-    np.testing.assert_allclose(1e8 * maps[1e8], query @ key.T, rtol=1e-6)
+    assert_allclose(1e8 * maps[1e8], query @ key.T, rtol=1e-6)
 
 
 def test_map_of_key_onto_itself_tends_to_the_identity(rng):
     key = rng.normal(size=(3, 5))
     operator = opjax.functional_map(key, key, ridge=1e-10)
-    np.testing.assert_allclose(operator, np.eye(3), atol=1e-8)
+    assert_allclose(operator, np.eye(3), atol=1e-8)
 
 
 @pytest.mark.parametrize("alpha", [-3.0, 0.0, 2.0])
@@ -175,7 +176,7 @@ def test_convex_map_is_a_scaled_additive_map(rng, alpha):
     weight = 1 / (1 + np.exp(-alpha))
     convex = opjax.functional_map(query, key, ridge=opjax.Convex(weight))
     additive = opjax.functional_map(query, key, ridge=np.exp(alpha))
-    np.testing.assert_allclose(convex, (1 + np.exp(alpha)) * additive, rtol=1e-10)
+    assert_allclose(convex, (1 + np.exp(alpha)) * additive, rtol=1e-10)
 
 
 def test_the_map_explains_the_output(sample, weights):
@@ -185,11 +186,11 @@ def test_the_map_explains_the_output(sample, weights):
     found = jax.jit(lambda *args: opjax.functional_attention_map(*args, **options))(
         q, k, phi, psi
     )
-    np.testing.assert_array_equal(found.query_basis, phi)
-    np.testing.assert_array_equal(found.key_basis, psi)
+    assert_array_equal(found.query_basis, phi)
+    assert_array_equal(found.key_basis, psi)
     assert found.functional_map.shape == (KQ, KK)
     coefficients = found.functional_map @ oracles.project(v, psi, weights[1])
-    np.testing.assert_allclose(phi @ coefficients, plain, rtol=1e-9)
+    assert_allclose(phi @ coefficients, plain, rtol=1e-9)
 
 
 # invariances
@@ -200,14 +201,14 @@ def test_intention_is_functional_attention_in_any_orthonormal_basis(rng):  # Pro
     phi, _ = np.linalg.qr(rng.normal(size=(8, 8)))
     actual = opjax.functional_attention(q, k, v, phi, phi, ridge=0.1)
     expected = opjax.intention(q, k, v, ridge=0.1)
-    np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
+    assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_a_gram_matrix_and_products_have_the_ridge_regression_of_the_points(rng):
     key, value = rng.normal(size=(8, D)), rng.normal(size=(8, 3))
     actual = functional.regression(key.T @ key, key.T @ value, ridge=0.1)
     expected = oracles.ridge_lstsq(key, value, ridge=0.1)
-    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+    assert_allclose(actual, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["transpose", "pseudo_inverse", "convex"])
@@ -218,7 +219,7 @@ def test_rotating_the_bases_leaves_the_output_unchanged(sample, weights, rng, na
     second, _ = np.linalg.qr(rng.normal(size=(KK, KK)))
     expected = function(*sample, *weights, 0.1)
     rotated = function(q, k, v, phi @ first, psi @ second, *weights, 0.1)
-    np.testing.assert_allclose(rotated, expected, rtol=1e-8, atol=1e-10)
+    assert_allclose(rotated, expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -228,7 +229,7 @@ def test_permuting_points_permutes_queries_and_nothing_else(rng, name):
     expected = function(q, k, v, phi, psi, wq, wk, 0.1)
     i, j = rng.permutation(M), rng.permutation(N)
     permuted = function(q[i], k[j], v[j], phi[i], psi[j], wq[i], wk[j], 0.1)
-    np.testing.assert_allclose(permuted, expected[i], rtol=1e-9, atol=1e-11)
+    assert_allclose(permuted, expected[i], rtol=1e-9, atol=1e-11)
 
 
 def test_weights_of_softmax_attention_are_numbers_of_copies(rng):
@@ -236,9 +237,7 @@ def test_weights_of_softmax_attention_are_numbers_of_copies(rng):
     copies = np.array([1, 2, 0, 3, 1, 0, 1, 4, 1, 1, 2])
     actual = opjax.softmax_attention(q, k, v, key_weights=copies.astype(float))
     repeated = np.repeat(k, copies, axis=0), np.repeat(v, copies, axis=0)
-    np.testing.assert_allclose(
-        actual, opjax.softmax_attention(q, *repeated), rtol=1e-10
-    )
+    assert_allclose(actual, opjax.softmax_attention(q, *repeated), rtol=1e-10)
 
 
 # padding
@@ -260,11 +259,11 @@ def check_equal_on_real_points(function, args, padded):
 
     grad = jax.jit(jax.grad(energy, argnums=tuple(range(7)), has_aux=True))
     (gradients, output), (padded_gradients, padded_output) = grad(*args), grad(*padded)
-    np.testing.assert_allclose(padded_output, output, rtol=1e-9, atol=1e-11)
+    assert_allclose(padded_output, output, rtol=1e-9, atol=1e-11)
     for expected, actual in zip(gradients, padded_gradients, strict=True):
         close = {"rtol": 1e-8, "atol": 1e-9 * np.max(np.abs(expected))}
-        np.testing.assert_allclose(actual[: len(expected)], expected, **close)
-        np.testing.assert_array_equal(actual[len(expected) :], 0)
+        assert_allclose(actual[: len(expected)], expected, **close)
+        assert_array_equal(actual[len(expected) :], 0)
 
 
 @pytest.mark.parametrize("name", by_day(OPTIONS, ["mean"]))
@@ -301,9 +300,9 @@ def test_softmax_attention_to_no_point_is_zero_without_gradient(rng):
     args = [jnp.asarray(make(rng)) for make in POINTS]
     grad = jax.jit(jax.grad(energy, argnums=(0, 1, 2, 3), has_aux=True))
     gradients, output = grad(*args, jnp.zeros(N))
-    np.testing.assert_array_equal(output, 0)
+    assert_array_equal(output, 0)
     for gradient in gradients:
-        np.testing.assert_array_equal(gradient, 0)
+        assert_array_equal(gradient, 0)
 
 
 # refinement
@@ -343,7 +342,7 @@ def test_refinement_converges_at_the_order_of_the_quadrature(name, weighted, ord
     first, second = (
         np.linalg.norm(b - a) for a, b in zip(outputs, outputs[1:], strict=False)
     )
-    np.testing.assert_allclose(np.log2(first / second), order, atol=0.1)
+    assert_allclose(np.log2(first / second), order, atol=0.1)
     assert second < 1e-2 * np.linalg.norm(outputs[-1])
 
 
@@ -395,7 +394,7 @@ def test_differential_obeys_the_bound_of_the_paper(layer, ridge):
 def test_differential_falls_as_one_over_a_large_ridge(layer):
     *_, differential = layer
     large = differential(1e4), differential(1e5)
-    np.testing.assert_allclose(np.log10(large[1] / large[0]), -1, atol=1e-2)
+    assert_allclose(np.log10(large[1] / large[0]), -1, atol=1e-2)
 
 
 def test_differential_grows_no_faster_than_one_over_a_small_ridge_squared(layer):
@@ -408,7 +407,7 @@ def test_differential_grows_no_faster_than_one_over_a_small_ridge_squared(layer)
 def test_differential_of_generic_data_stays_bounded_without_ridge(layer):
     # The bound of the paper is not sharp: coefficients of full rank need no ridge.
     *_, differential = layer
-    np.testing.assert_allclose(differential(1e-8), differential(1e-5), rtol=1e-4)
+    assert_allclose(differential(1e-8), differential(1e-5), rtol=1e-4)
 
 
 def test_differential_at_keys_of_deficient_rank_grows_as_the_ridge_falls():
@@ -478,74 +477,71 @@ def test_bad_options_are_named_in_the_error(case):
         opjax.functional_attention(Q, K, V, PHI, PSI, **{"ridge": 0.1, **options})
 
 
-BAD_CALLS = {
-    "map channels": (
+test_bad_input_is_named_in_the_error = refused.calls(
+    (
         lambda: opjax.functional_map(Q, K[:, 1:], ridge=0.1),
         r"channels.*query \(7, 4\), key \(11, 3\)",
     ),
-    "map ridge": (lambda: opjax.functional_map(Q, K, ridge=-1.0), "ridge=-1.0"),
-    "map dtype": (
+    (lambda: opjax.functional_map(Q, K, ridge=-1.0), "ridge=-1.0"),
+    (
         lambda: opjax.functional_map(Q.astype(int), K, ridge=0.1),
         "query has dtype int64",
     ),
-    "transport basis": (
+    (
         lambda: opjax.transport(Q, K, V[1:], ridge=0.1),
         r"basis functions.*key \(11, 4\), value \(10, 2\)",
     ),
-    "transport dtype": (
+    (
         lambda: opjax.transport(Q, K, V.astype(int), ridge=0.1),
         "value has dtype int64",
     ),
-    "intention points": (
+    (
         lambda: opjax.intention(Q, K, V[1:], ridge=0.1),
         r"points.*key \(11, 4\), value \(10, 2\)",
     ),
-    "intention ridge": (lambda: opjax.intention(Q, K, V, ridge=-1.0), "ridge=-1.0"),
-    "softmax points": (
+    (lambda: opjax.intention(Q, K, V, ridge=-1.0), "ridge=-1.0"),
+    (
         lambda: opjax.softmax_attention(Q, K, V[1:]),
         r"points.*key \(11, 4\), value \(10, 2\)",
     ),
-    "softmax channels": (
+    (
         lambda: opjax.softmax_attention(Q, K[:, 1:], V),
         r"channels.*query \(7, 4\), key \(11, 3\)",
     ),
-    "softmax weights": (
+    (
         lambda: opjax.softmax_attention(Q, K, V, key_weights=np.ones(M)),
         r"key_weights \(7,\), key \(11, 4\)",
     ),
-    "functional query weights dtype": (
+    (
         lambda: opjax.functional_attention(
             Q, K, V, PHI, PSI, ridge=0.1, query_weights=np.ones(M, int)
         ),
         "^query_weights has dtype int64",
     ),
-    "functional key weights dtype": (
+    (
         lambda: opjax.functional_attention(
             Q, K, V, PHI, PSI, ridge=0.1, key_weights=np.ones(N, int)
         ),
         "^key_weights has dtype int64",
     ),
-    "intention value dtype": (
+    (
         lambda: opjax.intention(Q, K, V.astype(int), ridge=0.1),
         "value has dtype int64",
     ),
-    "intention weights": (
+    (
         lambda: opjax.intention(Q, K, V, ridge=0.1, key_weights=np.ones(M)),
         r"key_weights \(7,\), key \(11, 4\)",
     ),
-    "intention negative weights": (
+    (
         lambda: opjax.intention(Q, K, V, ridge=0.1, key_weights=-np.ones(N)),
         "key_weights=.* must be non-negative",
     ),
-    "softmax negative weights": (
+    (
         lambda: opjax.softmax_attention(Q, K, V, key_weights=-np.ones(N)),
         "key_weights=.* must be non-negative",
     ),
-    "softmax weights dtype": (
+    (
         lambda: opjax.softmax_attention(Q, K, V, key_weights=np.ones(N, int)),
         "key_weights has dtype int64",
     ),
-}
-
-
-test_bad_input_is_named_in_the_error = refused.calls(BAD_CALLS)
+)

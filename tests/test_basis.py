@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import opjax
 from opjax import basis
@@ -143,9 +144,9 @@ def test_no_weights_are_weights_of_one(rng, method):
     one, kind = np.ones(6), PROJECTIONS[method]
     weighted = opjax.project(values, phi, projection=kind, quadrature_weights=one)
     unweighted = opjax.project(values, phi, projection=kind)
-    np.testing.assert_allclose(unweighted, weighted, rtol=1e-12)
+    assert_allclose(unweighted, weighted, rtol=1e-12)
     weighted = opjax.gram(phi, quadrature_weights=one)
-    np.testing.assert_allclose(opjax.gram(phi), weighted, rtol=1e-12)
+    assert_allclose(opjax.gram(phi), weighted, rtol=1e-12)
 
 
 # families
@@ -155,7 +156,7 @@ def test_no_weights_are_weights_of_one(rng, method):
 def test_softmax_basis_is_a_partition_of_unity(rng, temperature):  # Prop. 4.3 (i)
     phi = opjax.softmax_basis(rng.normal(size=(20, 5)), temperature=temperature)
     assert np.all(np.asarray(phi) >= 0)
-    np.testing.assert_allclose(np.sum(phi, axis=1), np.ones(20), rtol=1e-14)
+    assert_allclose(np.sum(phi, axis=1), np.ones(20), rtol=1e-14)
 
 
 def test_softmax_basis_tends_to_the_indicators_at_the_rate_of_the_gap(rng):
@@ -178,7 +179,7 @@ def test_equal_noise_at_a_point_cancels(rng):
     uniform = np.broadcast_to(rng.uniform(size=(20, 1)), (20, 4))
     noisy = opjax.softmax_basis(scores, temperature=temperature, uniform=uniform)
     plain = opjax.softmax_basis(scores, temperature=temperature)
-    np.testing.assert_allclose(noisy, plain, rtol=1e-12)
+    assert_allclose(noisy, plain, rtol=1e-12)
 
 
 def test_the_largest_noisy_score_is_drawn_with_the_probability_of_the_softmax(rng):
@@ -187,7 +188,7 @@ def test_the_largest_noisy_score_is_drawn_with_the_probability_of_the_softmax(rn
     noisy = opjax.softmax_basis(scores, temperature=1e-3, uniform=uniform)
     (expected,) = oracles.softmax_rows(scores[:1])
     # Deviations of the frequencies are at most 0.0035.
-    np.testing.assert_allclose(np.mean(noisy, axis=0), expected, atol=0.015)
+    assert_allclose(np.mean(noisy, axis=0), expected, atol=0.015)
 
 
 def test_extreme_draws_in_single_precision_are_finite():
@@ -201,15 +202,15 @@ def test_indicator_basis_marks_the_largest_score_without_gradient(rng):
     scores = rng.normal(size=(6, 4))
     scores[0] = 1.0  # a tie goes to the smallest index
     actual = opjax.indicator_basis(scores)
-    np.testing.assert_array_equal(actual, oracles.indicator_rows(scores))
+    assert_array_equal(actual, oracles.indicator_rows(scores))
     gradient = jax.jit(jax.grad(lambda s: jnp.sum(opjax.indicator_basis(s) * s[::-1])))(
         jnp.asarray(scores)
     )
-    np.testing.assert_array_equal(gradient, oracles.indicator_rows(scores)[::-1])
+    assert_array_equal(gradient, oracles.indicator_rows(scores)[::-1])
     assert opjax.indicator_basis(scores.astype(np.float32)).dtype == jnp.float32
     batch = np.stack([scores, -scores])
     loop = [oracles.indicator_rows(s) for s in batch]
-    np.testing.assert_array_equal(jax.jit(jax.vmap(opjax.indicator_basis))(batch), loop)
+    assert_array_equal(jax.jit(jax.vmap(opjax.indicator_basis))(batch), loop)
 
 
 def test_fourier_basis_is_orthonormal_on_a_periodic_grid():
@@ -219,12 +220,12 @@ def test_fourier_basis_is_orthonormal_on_a_periodic_grid():
     phi = opjax.fourier_basis(points, num_frequencies=(3, 2), lengths=lengths)
     weights = opjax.grid_weights(shape, lengths=lengths, rule="periodic")
     gram = opjax.gram(phi, quadrature_weights=weights)
-    np.testing.assert_allclose(gram, np.eye(35), atol=1e-13)
+    assert_allclose(gram, np.eye(35), atol=1e-13)
 
 
 def test_fourier_basis_of_no_frequency_is_the_constant():
     actual = opjax.fourier_basis(np.ones((3, 1)), num_frequencies=0, lengths=(4.0,))
-    np.testing.assert_allclose(actual, np.full((3, 1), 0.5))
+    assert_allclose(actual, np.full((3, 1), 0.5))
 
 
 def test_families_take_one_number_a_sequence_or_an_array(rng):
@@ -238,8 +239,8 @@ def test_families_take_one_number_a_sequence_or_an_array(rng):
             family(points, **{option: [2, 2]}),
         )
         array = family(points, **{option: np.array([2, 2])})
-        np.testing.assert_array_equal(number, sequence)
-        np.testing.assert_array_equal(number, array)
+        assert_array_equal(number, sequence)
+        assert_array_equal(number, array)
 
 
 def test_hat_basis_is_a_partition_of_unity_that_interpolates_linear_functions(rng):
@@ -249,14 +250,14 @@ def test_hat_basis_is_a_partition_of_unity_that_interpolates_linear_functions(rn
     points = rng.uniform(lower, upper, (40, 2))
     hats = {"num_nodes": nodes, "lower": lower, "upper": upper}
     phi = opjax.hat_basis(points, **hats)
-    np.testing.assert_allclose(np.sum(phi, axis=1), np.ones(40), rtol=1e-12)
-    np.testing.assert_allclose(phi @ grid, points, atol=1e-12)
-    np.testing.assert_allclose(opjax.hat_basis(grid, **hats), np.eye(15), atol=1e-12)
+    assert_allclose(np.sum(phi, axis=1), np.ones(40), rtol=1e-12)
+    assert_allclose(phi @ grid, points, atol=1e-12)
+    assert_allclose(opjax.hat_basis(grid, **hats), np.eye(15), atol=1e-12)
 
 
 def test_hat_basis_is_constant_beyond_the_box():
     actual = opjax.hat_basis(np.array([[-3.0], [7.0]]), num_nodes=3)
-    np.testing.assert_array_equal(actual, [[1, 0, 0], [0, 0, 1]])
+    assert_array_equal(actual, [[1, 0, 0], [0, 0, 1]])
 
 
 # gram and orthonormalize
@@ -264,7 +265,7 @@ def test_hat_basis_is_constant_beyond_the_box():
 
 def test_gram_is_symmetric_and_positive_definite(rng):
     gram = opjax.gram(rng.normal(size=(9, 4)), quadrature_weights=rng.uniform(size=9))
-    np.testing.assert_allclose(gram, gram.T, rtol=1e-12)
+    assert_allclose(gram, gram.T, rtol=1e-12)
     assert np.min(np.linalg.eigvalsh(gram)) > 1e-3
 
 
@@ -275,7 +276,7 @@ def test_orthonormal_functions_have_the_derivatives_of_their_factorisation(rng):
         jax.jvp(function, (jnp.asarray(phi),), (jnp.asarray(change),))[1]
         for function in (opjax.orthonormalize, lambda a: jnp.linalg.qr(a)[0] * signs)
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
@@ -292,11 +293,11 @@ def test_orthonormal_bases_span_the_same_space(rng, method):
     phi, weights = rng.normal(size=(9, 4)), rng.uniform(0.1, 1, 9)
     q = opjax.orthonormalize(phi, quadrature_weights=weights, method=method)
     gram = opjax.gram(q, quadrature_weights=weights)
-    np.testing.assert_allclose(gram, np.eye(4), atol=1e-12)
+    assert_allclose(gram, np.eye(4), atol=1e-12)
     coefficients = opjax.project(
         phi, q, projection=opjax.InnerProducts(), quadrature_weights=weights
     )
-    np.testing.assert_allclose(opjax.reconstruct(coefficients, q), phi, atol=1e-12)
+    assert_allclose(opjax.reconstruct(coefficients, q), phi, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", basis.ORTHONORMALIZATIONS)
@@ -311,10 +312,10 @@ def test_orthonormalize_ignores_points_of_zero_weight(rng, method):
     grad = jax.jit(jax.grad(moment, argnums=(0, 1), has_aux=True))
     (d_phi, d_weights), q = grad(jnp.asarray(phi), jnp.asarray(weights))
     (d_padded, d_zero), q_padded = grad(jnp.asarray(padded), jnp.asarray(zero))
-    np.testing.assert_allclose(q_padded[:9], q, atol=1e-12)
-    np.testing.assert_array_equal(q_padded[9:], np.zeros((2, 4)))
-    np.testing.assert_allclose(d_padded, np.pad(d_phi, ((0, 2), (0, 0))), atol=1e-11)
-    np.testing.assert_allclose(d_zero, np.pad(d_weights, (0, 2)), atol=1e-11)
+    assert_allclose(q_padded[:9], q, atol=1e-12)
+    assert_array_equal(q_padded[9:], np.zeros((2, 4)))
+    assert_allclose(d_padded, np.pad(d_phi, ((0, 2), (0, 0))), atol=1e-11)
+    assert_allclose(d_zero, np.pad(d_weights, (0, 2)), atol=1e-11)
 
 
 @pytest.mark.nightly
@@ -330,14 +331,14 @@ def test_half_precision_is_factorised_in_single_and_returned_in_half(rng, half):
     }
     actual, expected = (opjax.project(*a, **options) for a in (rounded, single))
     assert actual.dtype == half
-    np.testing.assert_array_equal(actual, np.asarray(expected).astype(half))
+    assert_array_equal(actual, np.asarray(expected).astype(half))
     for method in basis.ORTHONORMALIZATIONS:
         options = {"quadrature_weights": weights, "method": method}
         actual, expected = (
             opjax.orthonormalize(a[1], **options) for a in (rounded, single)
         )
         assert actual.dtype == half
-        np.testing.assert_array_equal(actual, np.asarray(expected).astype(half))
+        assert_array_equal(actual, np.asarray(expected).astype(half))
 
 
 @pytest.mark.parametrize("method", PROJECTIONS)
@@ -381,7 +382,7 @@ def test_transpose_projection_is_the_adjoint_of_reconstruction(rng):
     )
     left = np.sum(integrals * coefficients)
     right = np.sum(weights[:, None] * values * opjax.reconstruct(coefficients, phi))
-    np.testing.assert_allclose(left, right, rtol=1e-12)
+    assert_allclose(left, right, rtol=1e-12)
 
 
 def test_pseudo_inverse_inverts_reconstruction(rng):
@@ -394,7 +395,7 @@ def test_pseudo_inverse_inverts_reconstruction(rng):
     actual = opjax.project(
         values, phi, projection=opjax.LeastSquares(), quadrature_weights=weights
     )
-    np.testing.assert_allclose(actual, coefficients, rtol=1e-10)
+    assert_allclose(actual, coefficients, rtol=1e-10)
 
 
 def test_projections_agree_for_an_orthonormal_basis(rng):
@@ -404,7 +405,7 @@ def test_projections_agree_for_an_orthonormal_basis(rng):
         opjax.project(values, phi, projection=kind, quadrature_weights=weights)
         for kind in (opjax.InnerProducts(), opjax.LeastSquares())
     )
-    np.testing.assert_allclose(inverse, transpose, atol=1e-12)
+    assert_allclose(inverse, transpose, atol=1e-12)
 
 
 def test_mean_of_a_constant_is_the_constant_and_scaling_weights_cancels(rng):
@@ -413,22 +414,22 @@ def test_mean_of_a_constant_is_the_constant_and_scaling_weights_cancels(rng):
     actual = opjax.project(
         np.full((9, 1), 3.0), phi, projection=exact, quadrature_weights=weights
     )
-    np.testing.assert_allclose(actual, np.full((3, 1), 3.0), rtol=1e-12)
+    assert_allclose(actual, np.full((3, 1), 3.0), rtol=1e-12)
     values = rng.normal(size=(9, 2))
     expected, actual = (
         opjax.project(values, phi, projection=opjax.Means(OFFSET), quadrature_weights=w)
         for w in (weights, 7 * weights)
     )
-    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_mean_of_an_empty_basis_function_or_a_masked_sample_is_zero(rng):
     values, phi = rng.normal(size=(9, 2)), rng.uniform(size=(9, 3))
     phi[:, 1] = 0
     means = functools.partial(opjax.project, values, phi, projection=opjax.Means())
-    np.testing.assert_array_equal(means()[1], np.zeros(2))
+    assert_array_equal(means()[1], np.zeros(2))
     masked = means(quadrature_weights=np.zeros(9))
-    np.testing.assert_array_equal(masked, np.zeros((3, 2)))
+    assert_array_equal(masked, np.zeros((3, 2)))
 
 
 @pytest.mark.parametrize("method", PROJECTIONS)
@@ -445,10 +446,10 @@ def test_padded_projection_equals_unpadded_in_value_and_gradient(rng, method):
     grad = jax.jit(jax.grad(energy, argnums=(0, 1, 2), has_aux=True))
     gradients, coefficients = grad(*args)
     padded_gradients, padded_coefficients = grad(*padded)
-    np.testing.assert_allclose(padded_coefficients, coefficients, rtol=1e-10)
+    assert_allclose(padded_coefficients, coefficients, rtol=1e-10)
     for actual, expected in zip(padded_gradients, gradients, strict=True):
-        np.testing.assert_allclose(actual[:9], expected, rtol=1e-9, atol=1e-10)
-        np.testing.assert_array_equal(actual[9:], np.zeros_like(actual[9:]))
+        assert_allclose(actual[:9], expected, rtol=1e-9, atol=1e-10)
+        assert_array_equal(actual[9:], np.zeros_like(actual[9:]))
 
 
 # errors
@@ -573,13 +574,13 @@ def test_moments_of_chunks_add_up(rng):
     for method in PROJECTIONS:
         expected = projection(method)[0](values, phi, weights)
         found = PROJECTIONS[method](parts[0] + parts[1])
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
+        assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_moments_of_nothing_have_finite_means(rng):
     found = opjax.moments(
         rng.normal(size=(4, 2)), np.ones((4, 3)), quadrature_weights=np.zeros(4)
     )
-    np.testing.assert_array_equal(found.means(), np.zeros((3, 2)))
+    assert_array_equal(found.means(), np.zeros((3, 2)))
     with pytest.raises(ValueError, match="with_gram"):
         found.least_squares()

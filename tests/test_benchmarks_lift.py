@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from PIL import Image
 
 from benchmarks import lift as figure
@@ -30,9 +31,9 @@ class Told:
 def test_polars_have_scalar_and_integrated_lift(sample):
     angle = float(sample.scalars[0])
     polar = figure.predicted_polar(Told(sample), sample, np.array([angle, 1.0]))
-    np.testing.assert_allclose(polar.scalar, [angle, 1.0], rtol=1e-6)
+    assert_allclose(polar.scalar, [angle, 1.0], rtol=1e-6)
     true = float(sample.target_scalars[0])
-    np.testing.assert_allclose(polar.integrated[0], true, atol=1e-5)
+    assert_allclose(polar.integrated[0], true, atol=1e-5)
 
 
 @pytest.mark.nightly
@@ -40,7 +41,7 @@ def test_a_computed_polar_has_the_lift_of_the_sample_and_no_unsteady_one(sample)
     angle = float(sample.scalars[0])
     given = {"num_wake": 4, "tolerance": 0.02}
     found = figure.computed_polar(sample, np.array([angle]), **given)
-    np.testing.assert_allclose(found, sample.target_scalars, atol=1e-6)
+    assert_allclose(found, sample.target_scalars, atol=1e-6)
 
 
 def test_the_figure_is_a_small_file(sample, tmp_path):

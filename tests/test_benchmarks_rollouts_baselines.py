@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from benchmarks import rollouts_baselines as baselines
 from benchmarks import rollouts_data
@@ -35,9 +36,9 @@ def test_a_field_fades_to_its_own_weighted_mean_at_the_rate_of_training():
     rate = baselines.fit_rate(several)
     assert rate == pytest.approx(baselines._RATES[40])
     kept = baselines.fading(several[1], rate=np.inf)
-    np.testing.assert_allclose(kept, mean)
+    assert_allclose(kept, mean)
     exact = baselines.measure(several[1], baselines.fading(several[1], rate=rate))
-    np.testing.assert_allclose(exact, [0, 0, 0, 0, 3, 0], atol=1e-6)
+    assert_allclose(exact, [0, 0, 0, 0, 3, 0], atol=1e-6)
 
 
 def test_a_step_of_products_of_neighbours_is_found_by_the_stencil_that_reaches_them():
@@ -48,7 +49,7 @@ def test_a_step_of_products_of_neighbours_is_found_by_the_stencil_that_reaches_t
         frames.append(u + 0.5 * np.roll(u, 1, axis=-1) * u - 0.2 * np.roll(u, -1, -1))
     *train, test = map(line, np.swapaxes(frames, 0, 1))
     found = baselines.fit_stencil(train, 1)(test)
-    np.testing.assert_allclose(found, test.values[1:, :, 0], rtol=1e-8)
+    assert_allclose(found, test.values[1:, :, 0], rtol=1e-8)
     too_short = baselines.fit_stencil(train, 0)(test)
     assert baselines.errors(test, too_short)[0] > 0.05
 
@@ -90,7 +91,7 @@ def test_the_solver_on_the_mesh_of_a_file_needs_no_training(tmp_path, monkeypatc
 def test_rollouts_that_blow_up_count_as_the_largest_error():
     series = line(np.ones((3, 4)))
     frames = np.array([[np.nan] * 4, [1e200] * 4])
-    np.testing.assert_array_equal(baselines.errors(series, frames), [1e3, 1e3])
+    assert_array_equal(baselines.errors(series, frames), [1e3, 1e3])
 
 
 def test_the_solver_on_the_grid_of_a_flow_is_near_that_of_the_data(

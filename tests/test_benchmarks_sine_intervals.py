@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from benchmarks import sine_intervals as sines
 
@@ -26,8 +27,8 @@ def test_the_process_is_that_of_the_textbook(rng):
     each = [parts(t, v) for v in sines._VARIANCES for t in sines._LENGTHS]
     _, mean, deviation = max(each, key=lambda one: one[0])
     found = jax.jit(sines.gaussian_process)(points, values, queries)
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(found.deviation, deviation, rtol=1e-6)
+    assert_allclose(found.mean, mean, rtol=1e-6, atol=1e-8)
+    assert_allclose(found.deviation, deviation, rtol=1e-6)
 
 
 def test_sine_and_cosine_are_the_least_squares_fit_of_many_observations(rng):
@@ -36,10 +37,10 @@ def test_sine_and_cosine_are_the_least_squares_fit_of_many_observations(rng):
     found = jax.jit(sines.sine_and_cosine)(points, values, queries)
     rows = [np.hstack([np.sin(x), np.cos(x)]) for x in (points, queries)]
     expected = rows[1] @ np.linalg.lstsq(rows[0], values[:, 0], rcond=None)[0]
-    np.testing.assert_allclose(found.mean, expected, atol=1e-3)
+    assert_allclose(found.mean, expected, atol=1e-3)
     variance = np.linalg.inv(rows[0].T @ rows[0]) * sines.NOISE**2
     spread = sines.NOISE**2 + np.sum(rows[1] @ variance * rows[1], axis=1)
-    np.testing.assert_allclose(found.deviation**2, spread, rtol=1e-3)
+    assert_allclose(found.deviation**2, spread, rtol=1e-3)
 
 
 def test_scores_of_a_normal_variable_are_those_of_its_law(rng):
@@ -55,8 +56,8 @@ def test_an_ensemble_is_as_wide_as_its_members_are_apart():
     deviation = jnp.ones(2)
     each = [sines.Interval(jnp.asarray([m, 1.0]), deviation) for m in (0.0, 1.0, 2.0)]
     found = sines.mixed(each)
-    np.testing.assert_allclose(found.mean, [1, 1])
-    np.testing.assert_allclose(found.deviation**2, [1.09, 0.09], rtol=1e-6)
+    assert_allclose(found.mean, [1, 1])
+    assert_allclose(found.deviation**2, [1.09, 0.09], rtol=1e-6)
 
 
 @pytest.mark.nightly

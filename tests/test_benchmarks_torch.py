@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra, opjax[benchmark]")
 
@@ -36,7 +37,7 @@ def test_slopes_are_those_of_our_metric(rng):
         for p, t in zip(found, target, strict=True)
     ]
     total = torch_recipes.slopes(torch.tensor(found), torch.tensor(target), grid)
-    np.testing.assert_allclose(float(total), sum(expected), rtol=1e-12)
+    assert_allclose(float(total), sum(expected), rtol=1e-12)
 
 
 def test_samples_of_several_sizes_are_refused():
@@ -64,7 +65,7 @@ def test_attention_is_that_of_transolver_s_authors(case, shared_dir):
         module.load_state_dict({name: own[name] for name in names})
     with torch.inference_mode():
         output = attention(*basis(found["input.x"].double()))
-    np.testing.assert_allclose(output, found["output"], rtol=1e-10, atol=1e-12)
+    assert_allclose(output, found["output"], rtol=1e-10, atol=1e-12)
 
 
 def test_galerkin_s_transformer_is_that_of_its_author(shared_dir):
@@ -84,7 +85,7 @@ def test_galerkin_s_transformer_is_that_of_its_author(shared_dir):
         output = output * (found["input.norm_std"] + 1e-5) + found["input.norm_mean"]
     inside = (slice(None), slice(1, -1), slice(1, -1))
     expected = found["output"]
-    np.testing.assert_allclose(output[inside], expected[inside], rtol=1e-10)
+    assert_allclose(output[inside], expected[inside], rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", list(speed.CASES))

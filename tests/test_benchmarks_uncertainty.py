@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from benchmarks import uncertainty
 from opjax.learn.predict import widths
@@ -51,11 +52,11 @@ def test_the_ensemble_is_that_of_the_package(known):
     apart = [other[place] - found.predictions[place] for other in found.others]
     spread = np.sqrt(np.mean(np.square(apart), axis=0))
     expected = spread + 0.5 * np.sqrt(np.mean(spread**2, axis=0))
-    np.testing.assert_allclose(half[place], expected, rtol=1e-3)
+    assert_allclose(half[place], expected, rtol=1e-3)
     members = [uncertainty.Stored(each[place]) for each in found.others]
     own = widths.Ensemble(widths.scale_of(found.operator), members)
     values = found.predictions[place]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         uncertainty.ensemble(found, None)[place], own(Sample(values, values), values)
     )
 
@@ -92,7 +93,7 @@ def test_oracles_know_the_errors(known):
     )
     expected = np.sqrt(np.mean(errors[0][place[:9]] ** 2))
     expected += 0.1 * np.sqrt(np.mean(errors[0] ** 2))
-    np.testing.assert_allclose(nearby[3], expected)
+    assert_allclose(nearby[3], expected)
     assert (
         "oracle: mean error of each point over the cases" not in found
     )  # meshes differ
@@ -100,7 +101,7 @@ def test_oracles_know_the_errors(known):
     means = uncertainty.oracles(same, errors[:1] * 2)[
         "oracle: mean error of each point over the cases"
     ]()
-    np.testing.assert_allclose(means[1], np.abs(errors[0]))
+    assert_allclose(means[1], np.abs(errors[0]))
 
 
 def test_no_band_that_knows_the_errors_is_narrower_than_the_bound(rng):
@@ -127,5 +128,5 @@ def test_a_relative_width_is_the_size_of_the_prediction(known):
     _, found = known
     half = uncertainty.relative(found)
     size = np.sqrt(np.mean(found.predictions[3] ** 2))
-    np.testing.assert_allclose(half[3], size, rtol=1e-6)
+    assert_allclose(half[3], size, rtol=1e-6)
     assert half[3].shape == found.predictions[3].shape

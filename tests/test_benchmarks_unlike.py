@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 from absl import app
+from numpy.testing import assert_allclose
 
 from benchmarks import unlike
 from opjax import learn, uncertainty
@@ -27,10 +28,10 @@ def test_rotations_keep_distances_and_units_scale_them():
     (sample,) = unlike.heat_on(unlike._ellipse, 1)
     turned = unlike.rotated(sample, 90).mesh_points
     x, y = sample.mesh_points.T
-    np.testing.assert_allclose(turned, np.stack([-y, x], axis=1), atol=1e-6)
+    assert_allclose(turned, np.stack([-y, x], axis=1), atol=1e-6)
     scaled = unlike.scaled(sample, points=1e3, features=2.0)
-    np.testing.assert_allclose(scaled.mesh_points, 1e3 * sample.mesh_points)
-    np.testing.assert_allclose(scaled.features, 2 * sample.features)
+    assert_allclose(scaled.mesh_points, 1e3 * sample.mesh_points)
+    assert_allclose(scaled.features, 2 * sample.features)
 
 
 def test_a_cell_that_turns_by_a_right_angle_stays_in_its_place(monkeypatch):
@@ -43,13 +44,13 @@ def test_a_cell_that_turns_by_a_right_angle_stays_in_its_place(monkeypatch):
             for one, other in zip(several, same, strict=True):
                 assert not np.allclose(one.mesh_points, other.mesh_points)
                 for corner in (np.min, np.max):
-                    np.testing.assert_allclose(
+                    assert_allclose(
                         corner(one.mesh_points, axis=0),
                         corner(other.mesh_points, axis=0),
                         atol=1e-6,
                     )
     moved = kinds["moved by its own length"][0].mesh_points
-    np.testing.assert_allclose(moved, first.mesh_points - np.float32([1, 0]))
+    assert_allclose(moved, first.mesh_points - np.float32([1, 0]))
 
 
 def square_cells(count, seed, **others):
@@ -70,7 +71,7 @@ def test_voids_of_any_radius_are_morphed_like_those_of_training():
     found = unlike._with_void(
         mesh, lambda _, angle: elasticity.void_radius(modes, angle), rng
     )
-    np.testing.assert_allclose(found.doflocs, expected.doflocs, atol=1e-12)
+    assert_allclose(found.doflocs, expected.doflocs, atol=1e-12)
     for radius in (unlike._slot, unlike._star, unlike._pinhole):
         values = radius(rng, np.linspace(0, 2 * np.pi, 99))
         assert 0.05 < values.min() <= values.max() < 0.45
@@ -91,7 +92,7 @@ def test_cases_far_away_are_told_apart(rng, tmp_path):
     assert same.alarm.mean() < 1
     # Padding does not change coefficients.
     expected = found.field(cases[0]._replace(target=None)).coefficients.ravel()
-    np.testing.assert_allclose(reference[0], expected, rtol=1e-4, atol=1e-5)
+    assert_allclose(reference[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_data_and_runs_are_not_given_together(monkeypatch):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 from tests.builders import transformer
 
@@ -70,8 +71,8 @@ def test_fifty_steps_are_those_of_other_versions():
     expected = json.loads(REFERENCE.read_text())
     losses, values = trained()
     assert losses[-1] < 0.8 * losses[0]
-    np.testing.assert_allclose(losses, expected["losses"], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(values, expected["values"], rtol=1e-5, atol=1e-5)
+    assert_allclose(losses, expected["losses"], rtol=1e-5, atol=1e-5)
+    assert_allclose(values, expected["values"], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.nightly
@@ -84,7 +85,7 @@ def test_jit_vmap_and_chunks_agree_in_single_precision():
     batch = jax.vmap(model(), in_axes=(0, 0))(points[None], features[None])[0]
     chunks = model(chunk_size=8)(points, features)
     for actual in (calls(model(), points, features), batch, chunks):
-        np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=2e-6)
+        assert_allclose(actual, expected, rtol=2e-6, atol=2e-6)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import interpolate_grid
 from tests import oracles
@@ -70,7 +71,7 @@ def test_the_gradient_is_the_adjoint(rng):
         return interpolate_grid(u, grid_shape=(5, 7), new_shape=(8, 3))
 
     back = jax.vjp(there, jnp.asarray(u))[1](jnp.asarray(v))[0]
-    np.testing.assert_allclose(np.sum(there(u) * v), np.sum(u * back), rtol=1e-12)
+    assert_allclose(np.sum(there(u) * v), np.sum(u * back), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -84,20 +85,20 @@ def test_multilinear_functions_are_reproduced(grid_shape, new_shape):
     moved = interpolate_grid(
         multilinear(nodes(grid_shape)), grid_shape=grid_shape, new_shape=new_shape
     )
-    np.testing.assert_allclose(moved, multilinear(nodes(new_shape)), rtol=1e-12)
+    assert_allclose(moved, multilinear(nodes(new_shape)), rtol=1e-12)
 
 
 def test_the_same_grid_changes_nothing(rng):
     values = rng.normal(size=(12, 3))
     same = interpolate_grid(values, grid_shape=(3, 4), new_shape=(3, 4))
-    np.testing.assert_array_equal(same, values)
+    assert_array_equal(same, values)
 
 
 def test_a_refinement_keeps_the_values_at_the_old_points(rng):
     values = rng.normal(size=(12, 3))
     fine = interpolate_grid(values, grid_shape=(3, 4), new_shape=(7, 10))
     kept = fine.reshape(7, 10, 3)[::3, ::3].reshape(12, 3)
-    np.testing.assert_array_equal(kept, values)
+    assert_array_equal(kept, values)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import opjax
 from opjax import linalg
-from tests import oracles
+from tests import oracles, refused
 from tests.selection import by_day
 
 SHAPES = {"wide": (3, 6), "tall": (6, 3), "single": (1, 5)}
@@ -61,14 +62,14 @@ def test_a_relative_ridge_follows_the_scale_of_the_data(rng, shape, form):
     expected = ORACLES[form](matrix / unit**0.5, target, ridge=0.3) / unit**0.5
     for scale in (1.0, 1e3):
         actual = scale * opjax.ridge_solve(scale * matrix, target, ridge=ridge)
-        np.testing.assert_allclose(actual, expected, rtol=1e-10)
+        assert_allclose(actual, expected, rtol=1e-10)
         condition = opjax.condition_number(scale * matrix, ridge=ridge)
         system = oracles.condition_number(
             matrix / unit**0.5,
             ridge=0.3,
             data_weight=0.7 if form is opjax.Convex else 1.0,
         )
-        np.testing.assert_allclose(condition, system, rtol=1e-9)
+        assert_allclose(condition, system, rtol=1e-9)
 
 
 def test_ridges_of_heads_are_mapped_as_data(rng):
@@ -79,7 +80,7 @@ def test_ridges_of_heads_are_mapped_as_data(rng):
     )(ridges)
     for row, ridge in zip(found, (0.1, 0.5), strict=True):
         expected = opjax.ridge_solve(matrix, target, ridge=opjax.Convex(ridge))
-        np.testing.assert_allclose(row, expected, rtol=1e-12)
+        assert_allclose(row, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(3, 6), (6, 3)])
@@ -94,15 +95,15 @@ def test_the_smaller_system_is_solved(rng, shape):
 def test_convex_ridge_of_one_is_the_adjoint(problem):
     matrix, target = problem
     actual = opjax.ridge_solve(matrix, target, ridge=opjax.Convex(1.0))
-    np.testing.assert_allclose(actual, matrix.T @ target, rtol=1e-12)
+    assert_allclose(actual, matrix.T @ target, rtol=1e-12)
 
 
 def test_without_ridge_wide_data_are_interpolated(rng):
     matrix, target = rng.normal(size=(3, 6)), rng.normal(size=(3, 2))
     solution = opjax.ridge_solve(matrix, target, ridge=0.0)
-    np.testing.assert_allclose(matrix @ solution, target, rtol=1e-10)
+    assert_allclose(matrix @ solution, target, rtol=1e-10)
     minimal_norm = np.linalg.pinv(matrix) @ target
-    np.testing.assert_allclose(solution, minimal_norm, rtol=1e-10)
+    assert_allclose(solution, minimal_norm, rtol=1e-10)
 
 
 @pytest.mark.nightly
@@ -112,7 +113,7 @@ def test_half_precision_is_solved_in_single_and_returned_in_half(problem, half):
     actual = opjax.ridge_solve(*rounded, ridge=0.1)
     single = opjax.ridge_solve(*[a.astype(np.float32) for a in rounded], ridge=0.1)
     assert actual.dtype == half
-    np.testing.assert_array_equal(actual, np.asarray(single).astype(half))
+    assert_array_equal(actual, np.asarray(single).astype(half))
 
 
 def test_solve_is_a_linear_solve(rng):
@@ -126,7 +127,7 @@ def test_solve_keeps_the_dtype_of_the_right_hand_side(rng):
     system, rhs = np.eye(3) * 2, jnp.asarray(rng.normal(size=(3, 1)), jnp.bfloat16)
     solution = linalg.solve(jnp.asarray(system, jnp.bfloat16), rhs)
     assert solution.dtype == jnp.bfloat16
-    np.testing.assert_array_equal(solution, rhs / 2)
+    assert_array_equal(solution, rhs / 2)
 
 
 def test_every_product_of_ridge_solve_has_the_highest_precision(problem):
@@ -176,7 +177,7 @@ def test_condition_number_of_a_singular_system_is_infinite(rng):
 def test_a_system_beyond_the_reach_of_its_gram_matrix_has_the_right_condition():
     matrix = np.diag([1.0, 1e-10])  # squared: below the resolution of float64
     actual = opjax.condition_number(matrix, ridge=0.0)
-    np.testing.assert_allclose(actual, 1e20, rtol=1e-10)
+    assert_allclose(actual, 1e20, rtol=1e-10)
 
 
 def _spaces(rng, r, d):
@@ -208,18 +209,24 @@ def test_the_inf_sup_constant_is_one_number_of_two_spaces(rng):
     actual = opjax.inf_sup_constant(
         s.T @ form @ t, s.T @ trial_gram @ s, t.T @ test_gram @ t
     )
-    np.testing.assert_allclose(actual, expected, rtol=1e-9)
+    assert_allclose(actual, expected, rtol=1e-9)
     one = opjax.inf_sup_constant(trial_gram @ s, trial_gram, s.T @ trial_gram @ s)
-    np.testing.assert_allclose(one, 1, rtol=1e-12)
+    assert_allclose(one, 1, rtol=1e-12)
     fewer = opjax.inf_sup_constant(form.T, test_gram, trial_gram)
     assert fewer == 0
 
 
 def test_the_inf_sup_constant_checks_its_input():
-    with pytest.raises(ValueError, match=r"trial_gram \(3, 3\) and test_gram \(3, 3\)"):
-        opjax.inf_sup_constant(np.ones((3, 2)), np.eye(3), np.eye(3))
-    with pytest.raises(TypeError, match="form has dtype int64"):
-        opjax.inf_sup_constant(np.ones((3, 2), int), np.eye(3), np.eye(2))
+    refused.each(
+        (
+            lambda: opjax.inf_sup_constant(np.ones((3, 2)), np.eye(3), np.eye(3)),
+            r"trial_gram \(3, 3\) and test_gram \(3, 3\)",
+        ),
+        (
+            lambda: opjax.inf_sup_constant(np.ones((3, 2), int), np.eye(3), np.eye(2)),
+            "form has dtype int64",
+        ),
+    )
 
 
 A, B = np.ones((3, 4)), np.ones((3, 2))
@@ -247,12 +254,17 @@ def test_bad_input_is_named_in_the_error(case):
 
 
 def test_condition_number_checks_its_input():
-    with pytest.raises(TypeError, match="matrix has dtype int64"):
-        opjax.condition_number(A.astype(int), ridge=0.1)
-    with pytest.raises(ValueError, match=r"matrix has shape \(4,\)"):
-        opjax.condition_number(A[0], ridge=0.1)
-    with pytest.raises(ValueError, match="ridge=2.0 must be at most 1"):
-        opjax.condition_number(A, ridge=opjax.Convex(2.0))
+    refused.each(
+        (
+            lambda: opjax.condition_number(A.astype(int), ridge=0.1),
+            "matrix has dtype int64",
+        ),
+        (lambda: opjax.condition_number(A[0], ridge=0.1), r"matrix has shape \(4,\)"),
+        (
+            lambda: opjax.condition_number(A, ridge=opjax.Convex(2.0)),
+            "ridge=2.0 must be at most 1",
+        ),
+    )
 
 
 def test_whitened_columns_are_uncorrelated(rng):
@@ -263,7 +275,7 @@ def test_whitened_columns_are_uncorrelated(rng):
         return linalg.whiten(values, matrix + matrix.T)
 
     found = jax.jit(whiten)(values, covariance / 2)
-    np.testing.assert_allclose(found.T @ found / 20, np.eye(4), atol=1e-10)
+    assert_allclose(found.T @ found / 20, np.eye(4), atol=1e-10)
     args = values[:3], covariance / 2 + np.eye(4)
 
     def oracle(values, matrix):
@@ -281,7 +293,7 @@ def test_an_indefinite_covariance_is_repaired_or_not(rng):
         given = jnp.asarray(values, dtype)
         found = jax.jit(linalg.whiten)(given, matrix)
         scale = np.sqrt([1.0, 4.0, 5 * shift])
-        np.testing.assert_allclose(found, values / scale, rtol=1e-3)
+        assert_allclose(found, values / scale, rtol=1e-3)
         assert np.any(np.isnan(linalg.whiten(given, matrix, repair=False)))
     gradient = jax.jit(jax.grad(lambda m: jnp.sum(linalg.whiten(values, m) ** 2)))
     assert np.all(np.isfinite(jax.jit(gradient)(np.zeros((3, 3)))))

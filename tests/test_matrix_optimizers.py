@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import training
 from opjax.training.matrix_optimizers import is_matrix
@@ -36,13 +37,13 @@ def test_every_matrix_of_a_stack_moves_along_its_own_orthogonal_factor():
     for layer in range(2):
         p, g = (np.asarray(t["kernel"][layer]) for t in (params, grads))
         expected = -RATE * (0.2 * 5**0.5 * newton_schulz(g) + 0.1 * p)
-        np.testing.assert_allclose(updates["kernel"][layer], expected, atol=1e-9)
+        assert_allclose(updates["kernel"][layer], expected, atol=1e-9)
         # Newton-Schulz makes singular values about one, and no vector another.
         u, _, vt = np.linalg.svd(g, full_matrices=False)
         inner = u.T @ (np.asarray(updates["kernel"][layer]) + RATE * 0.1 * p) @ vt.T
         sizes = -np.diag(inner) / (RATE * 0.2 * 5**0.5)
         assert np.all((sizes > 0.6) & (sizes < 1.3))
-        np.testing.assert_allclose(inner, np.diag(np.diag(inner)), atol=1e-12)
+        assert_allclose(inner, np.diag(np.diag(inner)), atol=1e-12)
 
 
 def test_the_rest_moves_as_under_adamw():
@@ -54,7 +55,7 @@ def test_the_rest_moves_as_under_adamw():
     for _ in range(3):
         updates, state = rule.update(grads, state, params)
         expected, alone = other.update({"bias": grads["bias"]}, alone, bias)
-        np.testing.assert_array_equal(updates["bias"], expected["bias"])
+        assert_array_equal(updates["bias"], expected["bias"])
     assert float(optax.tree.get(state, "learning_rate")) == RATE  # for the history
 
 
@@ -66,7 +67,7 @@ def test_updates_of_matrices_do_not_depend_on_the_scale_of_the_gradient():
         for s in (1.0, 1e3)
     ]
     for name in ("kernel", "score_kernel"):
-        np.testing.assert_allclose(found[0][name], found[1][name], atol=1e-9)
+        assert_allclose(found[0][name], found[1][name], atol=1e-9)
 
 
 def test_kernels_are_matrices_and_nothing_else_is():

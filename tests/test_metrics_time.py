@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import metrics_time
 
@@ -35,7 +36,7 @@ def test_measures_of_frames_are_those_of_every_frame(function, oracle, weights):
     found = jax.jit(function)(PREDICTION, TARGET, quadrature_weights=weights)
     w = np.ones(12) if weights is None else weights
     expected = [oracle(p, t, w) for p, t in zip(PREDICTION, TARGET, strict=True)]
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    assert_allclose(found, expected, rtol=1e-10)
     single = function(
         PREDICTION[..., 0].astype(np.float32), TARGET[..., 0].astype(np.float32)
     )
@@ -54,7 +55,7 @@ def test_gradients_are_finite_differences(function):
     direction, h = np.random.default_rng(1).normal(size=p.shape), 1e-6
     slope = (total(p + h * direction) - total(p - h * direction)) / (2 * h)
     gradient = jax.jit(jax.grad(total))(p)
-    np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-6)
+    assert_allclose(np.sum(gradient * direction), slope, rtol=1e-6)
 
 
 def test_errors_of_frames_are_over_the_points_of_all_devices():
@@ -70,7 +71,7 @@ def test_errors_of_frames_are_over_the_points_of_all_devices():
     whole = metrics_time.errors_of_frames(
         PREDICTION, TARGET, quadrature_weights=WEIGHTS
     )
-    np.testing.assert_allclose(found, [whole] * 3, rtol=1e-12)
+    assert_allclose(found, [whole] * 3, rtol=1e-12)
 
 
 def test_points_of_zero_weight_do_not_count_even_if_they_are_nan():
@@ -83,10 +84,10 @@ def test_points_of_zero_weight_do_not_count_even_if_they_are_nan():
     ):
         found = function(dirty, TARGET, quadrature_weights=weights)
         expected = function(PREDICTION[:, :6], TARGET[:, :6])
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
+        assert_allclose(found, expected, rtol=1e-10)
     drift = metrics_time.mean_drift(dirty, TARGET[0], quadrature_weights=weights)
     expected = metrics_time.mean_drift(PREDICTION[:, :6], TARGET[0, :6])
-    np.testing.assert_allclose(drift, expected, rtol=1e-10)
+    assert_allclose(drift, expected, rtol=1e-10)
 
 
 def test_a_constant_frame_correlates_with_nothing_and_has_no_gradient():
@@ -97,7 +98,7 @@ def test_a_constant_frame_correlates_with_nothing_and_has_no_gradient():
         return jnp.sum(metrics_time.correlations_of_frames(p, varying))
 
     assert total(still) == 0
-    np.testing.assert_array_equal(jax.jit(jax.grad(total))(still), 0)
+    assert_array_equal(jax.jit(jax.grad(total))(still), 0)
 
 
 def test_correlation_time_counts_the_steps_before_the_first_disagreement():
@@ -115,7 +116,7 @@ def test_persistence_time_counts_the_steps_that_beat_the_first_frame():
     target = first + 0.1 * np.arange(1, 6)[:, None] * RNG.normal(size=20)
     assert metrics_time.persistence_time(target, target, first) == 5
     still = metrics_time.persistence(first, 5)
-    np.testing.assert_array_equal(still, np.tile(first, (5, 1)))
+    assert_array_equal(still, np.tile(first, (5, 1)))
     assert metrics_time.persistence_time(still, target, first) == 5  # not above it
     worse = target.copy()
     worse[2] = 2 * first - target[2] + 3
@@ -130,7 +131,7 @@ def test_the_radial_spectrum_of_a_wave_is_in_its_shell(shape):
     found = metrics_time.radial_spectrum(wave.ravel(), grid_shape=shape)
     expected = np.zeros(min(shape) // 2 + 1)
     expected[2] = 4.5  # the mean square
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert_allclose(found, expected, atol=1e-12)
 
 
 def test_the_energies_of_a_smooth_field_add_up_to_its_mean_square():
@@ -149,13 +150,13 @@ def test_mean_drift_is_that_of_weighted_means():
     mean = [np.average(p, axis=0, weights=WEIGHTS) for p in (*PREDICTION, TARGET[0])]
     size = np.sqrt(np.average(TARGET[0] ** 2, axis=0, weights=WEIGHTS))
     expected = (np.array(mean[:-1]) - mean[-1]) / size
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_a_conserved_mean_does_not_drift():
     first = TARGET[0]
     moved = np.stack([np.roll(first, k, axis=0) for k in range(4)])
-    np.testing.assert_allclose(metrics_time.mean_drift(moved, first), 0, atol=1e-12)
+    assert_allclose(metrics_time.mean_drift(moved, first), 0, atol=1e-12)
     batch = jax.jit(jax.vmap(metrics_time.mean_drift))(moved[None], first[None])
     assert batch.shape == (1, 4, 2)
 
@@ -210,10 +211,10 @@ def test_measures_of_frames_are_the_same_in_any_unit(factor, mass, rng):
     ):
         found = function(s * p, s * t, **given)
         expected = function(*map(np.float64, (p, t)), quadrature_weights=np.float64(w))
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert_allclose(found, expected, rtol=1e-5)
     drift = metrics_time.mean_drift(s * p, s * t[0], **given)
     expected = metrics_time.mean_drift(*map(np.float64, (p, t[0])), **given)
-    np.testing.assert_allclose(drift, expected, rtol=1e-4, atol=1e-6)
+    assert_allclose(drift, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.nightly
@@ -228,4 +229,4 @@ def test_half_precision_frames_are_measured_in_float32(rng):
         found = call(p, t)
         assert found.dtype == jnp.float16
         expected = call(*(np.asarray(x, np.float64) for x in (p, t)))
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+        assert_allclose(found, expected, rtol=1e-3, atol=1e-3)

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import point_clouds
 
@@ -40,7 +41,7 @@ def test_farthest_points_agree_with_all_distances(dtype, dimension, points):
     points = points[:, :dimension].astype(dtype)
     chosen = point_clouds.farthest_points(points, num_samples=20)
     assert chosen.dtype == np.int32
-    np.testing.assert_array_equal(chosen, direct_farthest_points(points, 20))
+    assert_array_equal(chosen, direct_farthest_points(points, 20))
 
 
 def test_farthest_points_of_a_grid_are_its_corners_first():
@@ -51,7 +52,7 @@ def test_farthest_points_of_a_grid_are_its_corners_first():
 
 def test_a_smaller_sample_is_the_start_of_a_larger_one(points):
     few, many = (point_clouds.farthest_points(points, num_samples=n) for n in (7, 30))
-    np.testing.assert_array_equal(few, many[:7])
+    assert_array_equal(few, many[:7])
 
 
 def test_the_sample_covers_the_cloud_as_well_as_its_points_are_apart(points):
@@ -71,20 +72,20 @@ def test_the_sample_does_not_depend_on_pose_and_order(points, rng):
     order = rng.permutation(len(points))
     moved = (points @ rotation(rng) + [1.0, 2.0, 3.0])[order]
     again = point_clouds.farthest_points(moved, num_samples=15)
-    np.testing.assert_array_equal(order[again], chosen)
+    assert_array_equal(order[again], chosen)
 
 
 def test_points_of_zero_weight_are_neither_chosen_nor_found(points):
     padded = np.concatenate([points, np.full((9, 3), 1e6)])
     weights = np.r_[np.full(60, 0.3), np.zeros(9)]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         point_clouds.farthest_points(
             padded, num_samples=20, quadrature_weights=weights
         ),
         point_clouds.farthest_points(points, num_samples=20),
     )
     nearest = point_clouds.nearest_points(padded, padded, quadrature_weights=weights)
-    np.testing.assert_array_equal(nearest[:60], np.arange(60))
+    assert_array_equal(nearest[:60], np.arange(60))
     assert np.all(nearest[60:] < 60)
 
 
@@ -101,21 +102,21 @@ def test_nearest_points_agree_with_all_distances(count, points, rng):
     queries = points[rng.integers(60, size=count)] + rng.normal(size=(count, 3))
     found = point_clouds.nearest_points(queries, points)
     assert found.dtype == np.int32
-    np.testing.assert_array_equal(found, direct_nearest_points(queries, points))
+    assert_array_equal(found, direct_nearest_points(queries, points))
 
 
 def test_every_point_is_its_own_nearest_one_far_from_the_origin(rng):
     points = (1e4 + rng.permutation(500)[:, None]).astype(np.float32)
     found = point_clouds.nearest_points(points, points)
-    np.testing.assert_array_equal(found, np.arange(500))
+    assert_array_equal(found, np.arange(500))
 
 
 def test_centred_and_scaled_clouds_fill_the_unit_ball(points):
     scaled = np.asarray(point_clouds.centre_and_scale(points))
-    np.testing.assert_allclose(scaled.mean(axis=0), 0, atol=1e-13)
+    assert_allclose(scaled.mean(axis=0), 0, atol=1e-13)
     assert np.linalg.norm(scaled, axis=1).max() == pytest.approx(1)
     fixed = point_clouds.centre_and_scale(points, length=2.0)
-    np.testing.assert_allclose(fixed, (points - points.mean(axis=0)) / 2, atol=1e-13)
+    assert_allclose(fixed, (points - points.mean(axis=0)) / 2, atol=1e-13)
 
 
 def test_padding_does_not_move_a_cloud(points):
@@ -124,7 +125,7 @@ def test_padding_does_not_move_a_cloud(points):
     for function in (point_clouds.centre_and_scale, point_clouds.principal_axes):
         expected = function(points)
         found = function(padded, quadrature_weights=weights)
-        np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-12)
+        assert_allclose(found[: len(expected)], expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -136,10 +137,10 @@ def test_random_rotations_are_rotations(dtype):
     assert found.dtype == dtype
     found = np.asarray(found, np.float64)
     identity = np.broadcast_to(np.eye(3), found.shape)
-    np.testing.assert_allclose(
+    assert_allclose(
         found @ found.transpose(0, 2, 1), identity, atol=5 * jnp.finfo(dtype).eps
     )
-    np.testing.assert_allclose(np.linalg.det(found), 1, rtol=1e-6)
+    assert_allclose(np.linalg.det(found), 1, rtol=1e-6)
 
 
 def test_random_rotations_are_uniform():
@@ -149,8 +150,8 @@ def test_random_rotations_are_uniform():
     )
     # Moments of the Haar measure: E[R] = 0, E[R_ij^2] = 1/3, and the angle has density
     # (1 - cos t) / pi, so E[cos t] = -1/2.
-    np.testing.assert_allclose(found.mean(axis=0), 0, atol=0.02)
-    np.testing.assert_allclose((found**2).mean(axis=0), 1 / 3, atol=0.02)
+    assert_allclose(found.mean(axis=0), 0, atol=0.02)
+    assert_allclose((found**2).mean(axis=0), 1 / 3, atol=0.02)
     cosine = (np.trace(found, axis1=1, axis2=2) - 1) / 2
     assert cosine.mean() == pytest.approx(-0.5, abs=0.02)
     assert (cosine**2).mean() == pytest.approx(0.5, abs=0.02)
@@ -161,14 +162,14 @@ def test_principal_axes_are_the_same_for_every_pose(points, rng):
     assert np.linalg.det(axes) == pytest.approx(1)
     own = (points - points.mean(axis=0)) @ axes
     covariance = own.T @ own
-    np.testing.assert_allclose(
+    assert_allclose(
         covariance, np.diag(np.diag(covariance)), atol=1e-9 * covariance[0, 0]
     )
     assert np.all(np.diff(np.diag(covariance)) < 0)
     assert np.all((own[:, :2] ** 3).sum(axis=0) > 0)
     moved = points @ rotation(rng)
     again = (moved - moved.mean(axis=0)) @ point_clouds.principal_axes(moved)
-    np.testing.assert_allclose(again, own, atol=1e-9)
+    assert_allclose(again, own, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -208,5 +209,5 @@ def test_clouds_of_one_place_are_moved_to_the_origin(count):
         slope = jax.jit(jax.grad(lambda p: point_clouds.centre_and_scale(p).sum()))(
             points
         )
-    np.testing.assert_allclose(found, 0, atol=1e-7)
+    assert_allclose(found, 0, atol=1e-7)
     assert np.isfinite(slope).all()

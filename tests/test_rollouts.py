@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 import opjax
 
@@ -23,7 +24,7 @@ def test_a_linear_step_is_a_matrix_power(checkpoint, gradient):
         linear(MATRIX), START, 5, checkpoint=checkpoint, gradient=gradient
     )
     expected = [np.linalg.matrix_power(MATRIX, t) @ START for t in range(1, 6)]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
@@ -34,13 +35,13 @@ def test_gradients_pass_through_all_steps(checkpoint):
 
     of_matrix, of_start = jax.jit(jax.grad(total, argnums=(0, 1)))(MATRIX, START)
     power = np.linalg.matrix_power
-    np.testing.assert_allclose(of_start, power(MATRIX, 4).T @ np.ones(4), rtol=1e-12)
+    assert_allclose(of_start, power(MATRIX, 4).T @ np.ones(4), rtol=1e-12)
     # d/dA 1' A^4 u = sum_k (A^k)' 1 (A^(3-k) u)'.
     expected = sum(
         np.outer(power(MATRIX, k).T @ np.ones(4), power(MATRIX, 3 - k) @ START)
         for k in range(4)
     )
-    np.testing.assert_allclose(of_matrix, expected, rtol=1e-12)
+    assert_allclose(of_matrix, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("num_steps", [1, 4])
@@ -51,7 +52,7 @@ def test_gradients_of_the_last_step_take_the_state_before_it_as_a_constant(num_s
 
     before = np.linalg.matrix_power(MATRIX, num_steps - 1) @ START
     expected = np.outer(np.ones(4), before)
-    np.testing.assert_allclose(jax.jit(jax.grad(total))(MATRIX), expected, rtol=1e-12)
+    assert_allclose(jax.jit(jax.grad(total))(MATRIX), expected, rtol=1e-12)
 
 
 def test_inputs_of_steps_and_what_is_observed():
@@ -62,10 +63,10 @@ def test_inputs_of_steps_and_what_is_observed():
 
     start = {"u": np.float64(2.0), "n": np.int32(0)}
     seen = opjax.rollout(step, start, inputs=inputs, observe=lambda s: s["u"])
-    np.testing.assert_allclose(seen, [2.0, 5.0, 4.5])
+    assert_allclose(seen, [2.0, 5.0, 4.5])
     assert opjax.rollout(step, start, inputs=inputs)["n"].tolist() == [1, 2, 3]
     last = opjax.rollout(step, start, inputs=inputs, gradient="last")
-    np.testing.assert_allclose(last["u"], [2.0, 5.0, 4.5])
+    assert_allclose(last["u"], [2.0, 5.0, 4.5])
 
 
 def test_a_batch_is_a_vmap_and_jit_changes_nothing():
@@ -74,7 +75,7 @@ def test_a_batch_is_a_vmap_and_jit_changes_nothing():
     run = jax.jit(jax.vmap(lambda start: opjax.rollout(linear(matrix), start, 3)))
     each = [opjax.rollout(linear(matrix), start, 3) for start in starts]
     assert run(starts).dtype == jnp.float32
-    np.testing.assert_allclose(run(starts), np.stack(each), rtol=1e-5)
+    assert_allclose(run(starts), np.stack(each), rtol=1e-5)
 
 
 def test_a_module_is_a_step_with_gradients_of_its_parameters():

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import linalg
 from opjax._sequential import one_by_one, over_heads
@@ -66,7 +67,7 @@ def test_one_by_one_in_a_scan_closing_over_an_argument(systems):
 
     matrix = systems[0]["matrix"][0, 0]
     actual = jax.grad(loss)(matrix, one_by_one)
-    np.testing.assert_allclose(actual, jax.grad(loss)(matrix, lambda f: f), rtol=1e-12)
+    assert_allclose(actual, jax.grad(loss)(matrix, lambda f: f), rtol=1e-12)
 
 
 def test_integer_results_have_no_derivative(systems):
@@ -75,7 +76,7 @@ def test_integer_results_have_no_derivative(systems):
 
     x = systems[1][..., 0]
     actual = jax.jvp(jax.vmap(one_by_one(function)), (x,), (x,))[1][1]
-    np.testing.assert_allclose(actual, 2 * x**2)
+    assert_allclose(actual, 2 * x**2)
 
 
 def test_a_solve_never_meets_another_on_the_cpu(systems):
@@ -94,7 +95,7 @@ def test_orthogonal_starts_are_jaxs_and_never_meet_on_the_cpu():
     ours = jax.vmap(lambda key: orthogonal(key, (5, 3), jnp.float32))
     theirs = jax.nn.initializers.orthogonal()
     expected = [theirs(key, (5, 3), jnp.float32) for key in keys]
-    np.testing.assert_array_equal(ours(keys), expected)
+    assert_array_equal(ours(keys), expected)
     program = jax.jit(ours).lower(keys).as_text()
     calls = [line for line in program.splitlines() if "@lapack" in line]
     assert calls
@@ -137,7 +138,7 @@ def test_one_export_serves_every_platform(systems, function):
     gradient = jax.jit(jax.grad(loss))
     exported = export.export(gradient, platforms=("cpu", "cuda", "tpu"))(*systems)
     actual = exported.call(*systems)["matrix"]
-    np.testing.assert_allclose(actual, gradient(*systems)["matrix"], rtol=1e-5)
+    assert_allclose(actual, gradient(*systems)["matrix"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("sequential", [True, False])

@@ -6,8 +6,8 @@ import pathlib
 import subprocess
 import sys
 
-import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).parents[1]
@@ -79,7 +79,7 @@ def test_devices_exchange_as_much_for_any_number_of_points(found):
         assert few[name] == many[name] > whole[name] == 0
     # Two layers, forward and backward; weights, errors and the sum of the gradients.
     assert few["collectives"] <= 12
-    np.testing.assert_allclose(few["loss"], whole["loss"], rtol=1e-6)
+    assert_allclose(few["loss"], whole["loss"], rtol=1e-6)
 
 
 def test_moments_of_all_devices_are_those_of_the_mesh(quick):
@@ -106,8 +106,8 @@ def test_runs_continue_bit_for_bit_or_on_other_devices(found):
     runs = found["runs"]
     assert runs["two_two"] == runs["two"]
     for name in ("two", "two_none", "none_four"):
-        np.testing.assert_allclose(runs[name], runs["whole"], rtol=1e-12)
-    np.testing.assert_allclose(runs["fresh_two"], runs["fresh_none"], rtol=1e-12)
+        assert_allclose(runs[name], runs["whole"], rtol=1e-12)
+    assert_allclose(runs["fresh_two"], runs["fresh_none"], rtol=1e-12)
 
 
 MESSAGES = {

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import metrics, nn, streaming, training
 from opjax.precision import STORED_TYPES
@@ -197,13 +198,13 @@ def test_coefficients_of_a_mesh_give_values_at_other_points(mesh, tmp_path):
     expected = call(points, features, quadrature_weights=weights, **when)
     for chunks in (Chunks(10), Chunks(10, 0), Chunks(10, storage=tmp_path)):
         parts = streaming.predict(model, mesh, chunks, **given)
-        np.testing.assert_allclose(np.concatenate(list(parts)), expected, rtol=1e-10)
+        assert_allclose(np.concatenate(list(parts)), expected, rtol=1e-10)
     found = streaming.coefficients(model, mesh, Chunks(10), **given)
     assert found.shape == (2, 2, 4, 4)
     some = {"mesh_points": points[7:19], "features": features[7:19]}
     parts = list(streaming.evaluate(model, found, some, chunk_size=10, **given))
     assert [len(part) for part in parts] == [10, 2]
-    np.testing.assert_allclose(np.concatenate(parts), expected[7:19], rtol=1e-10)
+    assert_allclose(np.concatenate(parts), expected[7:19], rtol=1e-10)
 
 
 @pytest.mark.nightly
@@ -215,12 +216,10 @@ def test_a_step_is_the_step_of_the_whole(mesh):
     whole = {k: jnp.asarray(a, jnp.float32) for k, a in mesh.items()}
     loss, gradients = dense(model, whole, time=np.float32(0.3))["relative"]
     assert found["loss"].dtype == jnp.float32
-    np.testing.assert_allclose(found["loss"], loss, rtol=1e-5)
+    assert_allclose(found["loss"], loss, rtol=1e-5)
     assert after.step == 1
     jax.tree.map(
-        lambda p, q, g: np.testing.assert_allclose(
-            q, p - 0.1 * g, rtol=1e-3, atol=1e-3
-        ),
+        lambda p, q, g: assert_allclose(q, p - 0.1 * g, rtol=1e-3, atol=1e-3),
         model,
         after.model,
         gradients,
@@ -228,7 +227,7 @@ def test_a_step_is_the_step_of_the_whole(mesh):
     zero = mesh | {"target": np.zeros((23, 2))}
     frozen, found = step(state, zero, time=0.3)
     assert not found["finite"]
-    jax.tree.map(np.testing.assert_array_equal, frozen, state)
+    jax.tree.map(assert_array_equal, frozen, state)
 
 
 @pytest.mark.nightly
@@ -240,12 +239,12 @@ def test_narrow_features_change_gradients_by_unit_roundoffs(
     value, expected = dense(model, mesh)["relative"]
     chunks = Chunks(6, 2, storage_dtype=storage_dtype)
     found = streaming.value_and_grad(model, mesh, chunks)
-    np.testing.assert_allclose(found[0], value, rtol=ROUNDOFF[storage_dtype])
+    assert_allclose(found[0], value, rtol=ROUNDOFF[storage_dtype])
     assert 0 < distance(found[1], expected) < 5 * ROUNDOFF[storage_dtype]
     # Chunks are rounded alike in memory and on disk.
     chunks = dataclasses.replace(chunks, storage=tmp_path)
     on_disk = streaming.value_and_grad(model, mesh, chunks)
-    jax.tree.map(np.testing.assert_array_equal, found, on_disk)
+    jax.tree.map(assert_array_equal, found, on_disk)
 
 
 def test_what_is_stored_is_what_fits():

@@ -7,8 +7,10 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import training
+from tests import refused
 from tests.selection import by_day
 
 GOLDEN = np.load(pathlib.Path(__file__).parent / "golden" / "onecycle.npz")
@@ -62,7 +64,7 @@ def leaves(tree):
 def assert_equal(a, b):
     assert jax.tree.structure(a) == jax.tree.structure(b)
     for x, y in zip(leaves(a), leaves(b), strict=True):
-        np.testing.assert_array_equal(x, y)
+        assert_array_equal(x, y)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -89,7 +91,7 @@ def test_the_trajectory_is_that_of_torch(name, dtype):
         rows[-1] += [*state.model["x"], *state.model["b"]]
     assert state.model["x"].dtype == dtype
     tolerance = 1e-12 if dtype == jnp.float64 else 2e-5
-    np.testing.assert_allclose(np.array(rows), GOLDEN[name], atol=tolerance, rtol=1e-11)
+    assert_allclose(np.array(rows), GOLDEN[name], atol=tolerance, rtol=1e-11)
 
 
 def numpy_onecycle(i, peak, total, pct, div, final):
@@ -107,15 +109,15 @@ def test_onecycle_is_the_published_formula(total, pct):
     schedule = training.onecycle(2.0, total, pct_start=pct)
     expected = [numpy_onecycle(i, 2.0, total, pct, 25.0, 1e4) for i in range(total)]
     found = jax.jit(schedule)(np.arange(total + 6))
-    np.testing.assert_allclose(found[:total], expected, rtol=1e-9)
+    assert_allclose(found[:total], expected, rtol=1e-9)
     assert found[total + 5] == found[total - 1]
 
 
 def test_onecycle_starts_peaks_and_ends_where_it_should():
     rate, beta = training.onecycle(1.0, 10), training.onecycle_momentum(10)
     found = jax.jit(lambda step: (rate(step), beta(step)))(np.array([0, 2, 9]))
-    np.testing.assert_allclose(found[0], [0.04, 1.0, 4e-6], rtol=1e-10)
-    np.testing.assert_allclose(found[1], [0.95, 0.85, 0.95], rtol=1e-10)
+    assert_allclose(found[0], [0.04, 1.0, 4e-6], rtol=1e-10)
+    assert_allclose(found[1], [0.95, 0.85, 0.95], rtol=1e-10)
     # A warm-up of no length: torch divides by zero, here the first step is the peak.
     assert training.onecycle(1.0, 10, pct_start=0.1)(0) == 1.0
 
@@ -125,8 +127,8 @@ def test_scaled_updates_are_multiples_of_the_sizes():
     updates = {"a": jnp.ones((2, 2), jnp.float32), "b": jnp.full(2, 2, jnp.float32)}
     rule = training.scale_updates(sizes)
     out, _ = jax.jit(rule.update)(updates, rule.init(updates))
-    np.testing.assert_array_equal(out["a"], np.full((2, 2), 0.5, np.float32))
-    np.testing.assert_array_equal(out["b"], np.array([2, 6], np.float32))
+    assert_array_equal(out["a"], np.full((2, 2), 0.5, np.float32))
+    assert_array_equal(out["b"], np.array([2, 6], np.float32))
     with pytest.raises(ValueError, match="structure|mismatch|keys"):
         rule.update({"a": updates["a"]}, rule.init(updates))
 
@@ -138,9 +140,7 @@ def test_an_unclipped_gradient_passes_and_a_large_one_has_the_given_norm():
     clipped = jax.jit(lambda g: clip.update(g, clip.init(g)))
     for scale in (0.1, 100.0):
         out, _ = clipped({"w": np.array([3.0, 4.0]) * scale})
-        np.testing.assert_allclose(
-            np.linalg.norm(out["w"]), min(5 * scale, 2.0), rtol=1e-5
-        )
+        assert_allclose(np.linalg.norm(out["w"]), min(5 * scale, 2.0), rtol=1e-5)
 
 
 def test_a_chain_is_that_of_optax():
@@ -159,7 +159,7 @@ def test_a_chain_is_that_of_optax():
         for a, b in zip(
             *map(jax.tree.leaves, ((found, state), (expected, other))), strict=True
         ):
-            np.testing.assert_array_equal(a, b)
+            assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_numbers_of_an_optimizer_are_arguments_of_its_program(rule, model, data)
         found, expected = program(state, data), jax.jit(make(own))(state, data)
         for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
             if jnp.issubdtype(a.dtype, jnp.floating):
-                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+                assert_allclose(a, b, rtol=1e-9, atol=1e-12)
     assert texts[0] == texts[1]
 
 
@@ -195,8 +195,8 @@ def test_integer_and_key_leaves_are_carried_unchanged(model, data):
     state = training.init(model, rule)
     after, _ = jax.jit(training.make_step(loss, rule))(state, data)
     assert type(after.model) is Model
-    np.testing.assert_array_equal(after.model.offset, model.offset)
-    np.testing.assert_array_equal(
+    assert_array_equal(after.model.offset, model.offset)
+    assert_array_equal(
         *(jax.random.key_data(m.dropout.rngs.key[...]) for m in (after.model, model))
     )
     assert not np.array_equal(after.model.first.kernel[...], model.first.kernel[...])
@@ -215,9 +215,9 @@ def test_an_epoch_equals_its_steps(model, data, on_device_scan):
     for rows in order:
         expected, m = step(expected, jax.tree.map(lambda x, r=rows: x[r], data))
         losses.append(m["loss"])
-    np.testing.assert_allclose(history["loss"], losses, rtol=1e-12)
+    assert_allclose(history["loss"], losses, rtol=1e-12)
     for a, b in zip(leaves(state), leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+        assert_allclose(a, b, rtol=1e-10, atol=1e-14)
     assert training.first_non_finite(history) is None
     assert model(data["x"]).shape == (10,), "donation must not delete the caller's"
 
@@ -272,7 +272,7 @@ def test_adamw_without_memory_steps_along_the_sign_of_the_gradient():
     state, update = rule.init(params), jax.jit(rule.update)
     for _ in range(2):
         updates, state = update(gradient, state, params)
-        np.testing.assert_allclose(updates, -0.5 * np.sign(gradient), rtol=1e-4)
+        assert_allclose(updates, -0.5 * np.sign(gradient), rtol=1e-4)
 
 
 def test_a_finite_loss_with_an_infinite_gradient_is_not_applied():
@@ -302,9 +302,9 @@ def test_dropout_keys_depend_on_the_step_alone(data):
 def test_the_sample_order_is_a_permutation_fixed_by_seed_and_epoch():
     order = training.sample_order(3, 7, 10, 5)
     assert sorted(np.ravel(order).tolist()) == list(range(10))
-    np.testing.assert_array_equal(order, training.sample_order(3, 7, 10, 5))
+    assert_array_equal(order, training.sample_order(3, 7, 10, 5))
     jitted = jax.jit(lambda epoch: training.sample_order(3, epoch, 10, 5))(7)
-    np.testing.assert_array_equal(order, jitted)
+    assert_array_equal(order, jitted)
     assert not np.array_equal(order, training.sample_order(3, 8, 10, 5))
     assert not np.array_equal(order, training.sample_order(4, 7, 10, 5))
     partial = np.ravel(training.sample_order(3, 7, 10, 4))
@@ -315,24 +315,25 @@ def test_the_sample_order_is_a_permutation_fixed_by_seed_and_epoch():
 def test_evaluation_does_not_depend_on_the_batch_size(model, data, batch_size):
     values = training.evaluate(loss, model, data, batch_size=batch_size)
     expected = (np.asarray(model(data["x"])) - data["y"]) ** 2
-    np.testing.assert_allclose(values, expected, rtol=1e-12)
+    assert_allclose(values, expected, rtol=1e-12)
 
 
 def test_bad_options_are_refused_with_the_way_out():
-    with pytest.raises(ValueError, match="smaller batch"):
-        training.sample_order(0, 0, 3, 4)
-    with pytest.raises(ValueError, match="total_steps=0"):
-        training.onecycle(1.0, 0)
-    with pytest.raises(ValueError, match="peak=-1"):
-        training.onecycle(-1.0, 5)
-    with pytest.raises(ValueError, match="pct_start=2"):
-        training.onecycle_momentum(5, pct_start=2.0)
-    with pytest.raises(ValueError, match="max_norm=0"):
-        training.clip_gradient_norm(0.0)
+    refused.each(
+        (lambda: training.sample_order(0, 0, 3, 4), "smaller batch"),
+        (lambda: training.onecycle(1.0, 0), "total_steps=0"),
+        (lambda: training.onecycle(-1.0, 5), "peak=-1"),
+        (lambda: training.onecycle_momentum(5, pct_start=2.0), "pct_start=2"),
+        (lambda: training.clip_gradient_norm(0.0), "max_norm=0"),
+        (
+            lambda: training.init(
+                {"w": jnp.arange(2)}, training.adamw(1.0, weight_decay=0)
+            ),
+            "no floating-point leaf",
+        ),
+    )
     with pytest.raises(TypeError, match="two real arrays"):
         training.init({"w": jnp.ones(2, complex)}, training.adamw(1.0, weight_decay=0))
-    with pytest.raises(ValueError, match="no floating-point leaf"):
-        training.init({"w": jnp.arange(2)}, training.adamw(1.0, weight_decay=0))
 
 
 def test_gradients_in_parts_add_up_to_those_of_the_batch():
@@ -370,7 +371,7 @@ def test_parts_of_a_batch_draw_different_numbers():
         expected = sum(jax.random.uniform(one) for one in keys)
         return step(state, batch, key)[1]["loss"], expected
 
-    np.testing.assert_allclose(*both(key), rtol=1e-12)
+    assert_allclose(*both(key), rtol=1e-12)
 
 
 def test_batches_of_buckets_are_a_permutation_of_full_batches():
@@ -383,8 +384,8 @@ def test_batches_of_buckets_are_a_permutation_of_full_batches():
         assert len(set(found)) == len(found) == 3 * (size // 3)
         assert found.max() < size
     again = order(3, 5)
-    np.testing.assert_array_equal(again[0], which)
-    np.testing.assert_array_equal(again[1], rows)
+    assert_array_equal(again[0], which)
+    assert_array_equal(again[1], rows)
     other = order(3, 6)
     assert not np.array_equal(other[1], rows)
 
@@ -393,8 +394,8 @@ def test_one_bucket_has_the_order_of_samples():
     (which, rows), order = jax.jit(
         lambda: (training.bucket_order(1, 2, [9], 4), training.sample_order(1, 2, 9, 4))
     )()
-    np.testing.assert_array_equal(rows, order)
-    np.testing.assert_array_equal(which, 0)
+    assert_array_equal(rows, order)
+    assert_array_equal(which, 0)
 
 
 def test_no_bucket_of_a_seed_has_the_batches_of_another_seed():
@@ -427,4 +428,4 @@ def test_functions_of_samples_are_mapped_over_batches_of_any_size(rng, count):
 
     found = jax.jit(training.over_samples(one))(batch, keys)
     expected = jax.jit(jax.vmap(one))(batch, keys)
-    jax.tree.map(np.testing.assert_allclose, found, expected)
+    jax.tree.map(assert_allclose, found, expected)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import training
 from opjax.training import tuning
@@ -51,7 +52,7 @@ def test_a_low_rank_update_starts_with_the_same_predictions(model):
     found = tuning.tuned(model, dict.fromkeys(tuning.matrices(model), 2), key=KEY)
     x = jax.random.normal(KEY, (5, 8), float)
     assert all(isinstance(part, tuning.Factors) for part in found.parts.values())
-    np.testing.assert_array_equal(predicted(found, x), predicted(model, x))
+    assert_array_equal(predicted(found, x), predicted(model, x))
 
 
 @pytest.mark.parametrize("stack", [(), (3,)])
@@ -61,7 +62,7 @@ def test_factors_of_full_rank_reach_any_matrix(stack):
     down, singular, up = np.linalg.svd(wanted - first, full_matrices=False)
     parts = {"kernel": tuning.Factors(down * singular[..., None, :], up)}
     found = tuning.Tuned(tuning.Frozen({"kernel": first}), parts)
-    np.testing.assert_allclose(tuning.merged(found)["kernel"], wanted, atol=1e-12)
+    assert_allclose(tuning.merged(found)["kernel"], wanted, atol=1e-12)
 
 
 def test_an_update_has_the_rank_of_its_factors(model):
@@ -90,7 +91,7 @@ def test_training_all_parameters_of_a_tuned_model_is_ordinary_training(model):
     found = tuning.merged(trained(every, optimizer=optimizer).model)
     expected = trained(model, optimizer=optimizer).model
     for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
+        assert_allclose(one, other, rtol=1e-12)
 
 
 def test_a_matrix_no_larger_than_its_factors_is_trained_as_a_whole(model):

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests import oracles
 
@@ -47,12 +48,12 @@ def check_zero_weights_remove_points(attention, query, key, value, weights):
     grad = jax.jit(jax.grad(energy, argnums=(0, 1, 2, 3), has_aux=True))
     expected, output = grad(query, *(a[kept] for a in (key, value, weights)))
     actual, padded_output = grad(query, *padded)
-    np.testing.assert_allclose(padded_output, output, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-8, atol=1e-10)
+    assert_allclose(padded_output, output, rtol=1e-9, atol=1e-11)
+    assert_allclose(actual[0], expected[0], rtol=1e-8, atol=1e-10)
     for a, b in zip(actual[1:], expected[1:], strict=True):
-        np.testing.assert_allclose(a[kept], b, rtol=1e-8, atol=1e-10)
+        assert_allclose(a[kept], b, rtol=1e-8, atol=1e-10)
     for gradient in actual[1:3]:
-        np.testing.assert_array_equal(gradient[masked], 0)
+        assert_array_equal(gradient[masked], 0)
 
 
 def check_all_masked_is_zero(attention, query, key, value):
@@ -64,9 +65,9 @@ def check_all_masked_is_zero(attention, query, key, value):
 
     grad = jax.jit(jax.grad(energy, argnums=(0, 1, 2), has_aux=True))
     gradients, output = grad(query, key, value)
-    np.testing.assert_array_equal(output, 0)
+    assert_array_equal(output, 0)
     for gradient in gradients:
-        np.testing.assert_array_equal(gradient, 0)
+        assert_array_equal(gradient, 0)
 
 
 def check_permutations(attention, query, key, value, weights, rng):
@@ -75,7 +76,7 @@ def check_permutations(attention, query, key, value, weights, rng):
     expected = attention(query, key, value, key_weights=weights)
     i, j = rng.permutation(len(query)), rng.permutation(len(key))
     permuted = attention(query[i], key[j], value[j], key_weights=weights[j])
-    np.testing.assert_allclose(permuted, expected[i], rtol=1e-9, atol=1e-11)
+    assert_allclose(permuted, expected[i], rtol=1e-9, atol=1e-11)
 
 
 def check_refinement(attention, *, order=2, sizes=(33, 65, 129)):
@@ -92,5 +93,5 @@ def check_refinement(attention, *, order=2, sizes=(33, 65, 129)):
     first, second = (
         np.linalg.norm(b - a) for a, b in zip(outputs, outputs[1:], strict=False)
     )
-    np.testing.assert_allclose(np.log2(first / second), order, atol=0.1)
+    assert_allclose(np.log2(first / second), order, atol=0.1)
     assert second < 1e-2 * np.linalg.norm(outputs[-1])

@@ -5,9 +5,11 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import opjax
 from tests import oracles as shared
+from tests import refused
 from tests.attention import oracles
 
 
@@ -48,7 +50,7 @@ def test_values_and_gradients_match_the_oracle(
 
 def test_identity_projections_leave_softmax_attention(points):
     actual = attend(*points, np.eye(11), np.eye(11))
-    np.testing.assert_allclose(actual, opjax.softmax_attention(*points), rtol=1e-12)
+    assert_allclose(actual, opjax.softmax_attention(*points), rtol=1e-12)
 
 
 def test_functions_as_projections_make_basis_attention(points, key_weights, rng):
@@ -62,7 +64,7 @@ def test_functions_as_projections_make_basis_attention(points, key_weights, rng)
         key_weights=key_weights,
         projection=opjax.InnerProducts(),
     )
-    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_zero_weights_remove_points(points, projections, key_weights):
@@ -88,7 +90,7 @@ def test_points_may_be_permuted_with_their_projections(points, projections, rng)
     first, second = projections
     i, j = rng.permutation(7), rng.permutation(11)
     actual = attend(q[i], k[j], v[j], first[j], second[j])
-    np.testing.assert_allclose(actual, attend(*points, *projections)[i], rtol=1e-10)
+    assert_allclose(actual, attend(*points, *projections)[i], rtol=1e-10)
     # The projections belong to the order of the points.
     moved = attend(q, k[j], v[j], first, second)
     assert np.max(np.abs(moved - attend(*points, *projections))) > 1e-2
@@ -111,11 +113,21 @@ def test_half_precision_keeps_its_dtype(points, projections):
 def test_bad_input_is_named_in_the_error(points, projections):
     q, k, v = points
     first, second = projections
-    with pytest.raises(ValueError, match=r"points.*key_projection \(10, 5\)"):
-        attend(q, k, v, first[1:], second)
-    with pytest.raises(ValueError, match=r"projected points.*value_proj.* \(11, 4\)"):
-        attend(q, k, v, first, second[:, 1:])
-    with pytest.raises(TypeError, match="value_projection has dtype int64"):
-        attend(q, k, v, first, second.astype(int))
-    with pytest.raises(ValueError, match=r"key_weights \(7,\), key \(11, 4\)"):
-        attend(q, k, v, first, second, np.ones(7))
+    refused.each(
+        (
+            lambda: attend(q, k, v, first[1:], second),
+            r"points.*key_projection \(10, 5\)",
+        ),
+        (
+            lambda: attend(q, k, v, first, second[:, 1:]),
+            r"projected points.*value_proj.* \(11, 4\)",
+        ),
+        (
+            lambda: attend(q, k, v, first, second.astype(int)),
+            "value_projection has dtype int64",
+        ),
+        (
+            lambda: attend(q, k, v, first, second, np.ones(7)),
+            r"key_weights \(7,\), key \(11, 4\)",
+        ),
+    )

@@ -5,9 +5,9 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import opjax
+from tests import refused
 from tests.attention import oracles
 
 
@@ -69,9 +69,17 @@ def test_large_features_and_half_precision(points):
 
 def test_bad_input_is_named_in_the_error(points):
     q, k, v = points
-    with pytest.raises(ValueError, match=r"points.*key \(11, 4\), value \(10, 3\)"):
-        opjax.normalized_attention(q, k, v[1:])
-    with pytest.raises(ValueError, match="key_weights=.* must be non-negative"):
-        opjax.normalized_attention(q, k, v, key_weights=-np.ones(11))
-    with pytest.raises(TypeError, match="value has dtype int64"):
-        opjax.normalized_attention(q, k, v.astype(int))
+    refused.each(
+        (
+            lambda: opjax.normalized_attention(q, k, v[1:]),
+            r"points.*key \(11, 4\), value \(10, 3\)",
+        ),
+        (
+            lambda: opjax.normalized_attention(q, k, v, key_weights=-np.ones(11)),
+            "key_weights=.* must be non-negative",
+        ),
+        (
+            lambda: opjax.normalized_attention(q, k, v.astype(int)),
+            "value has dtype int64",
+        ),
+    )

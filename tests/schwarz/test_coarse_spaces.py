@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 import opjax
@@ -27,17 +28,17 @@ def test_hats_are_harmonic_between_maxima(rng, size, boxes):
     coefficient = rng.uniform(0.01, 1, size=size + 1)
     phi = dense(schwarz.harmonic_hats(coefficient, boxes))
     peaks = np.argmax(dense(schwarz.interface_hats(size, boxes)), axis=0)
-    np.testing.assert_array_equal(phi[peaks], np.eye(boxes - 1))
+    assert_array_equal(phi[peaks], np.eye(boxes - 1))
     between = np.delete(np.arange(size), peaks)
     residual = matrix(coefficient) @ phi
-    np.testing.assert_allclose(residual[between], 0, atol=1e-9 * (size + 1) ** 2)
+    assert_allclose(residual[between], 0, atol=1e-9 * (size + 1) ** 2)
 
 
 def test_hats_of_a_constant_coefficient_are_those_on_interfaces():
     found = schwarz.harmonic_hats(np.full(31, 7.0), 4)
     expected = schwarz.interface_hats(30, 4)
-    np.testing.assert_array_equal(found.indices, expected.indices)
-    np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-12)
+    assert_array_equal(found.indices, expected.indices)
+    assert_allclose(found.weights, expected.weights, rtol=1e-12)
 
 
 def test_the_galerkin_solution_is_exact_at_maxima(rng):
@@ -47,7 +48,7 @@ def test_the_galerkin_solution_is_exact_at_maxima(rng):
     galerkin = phi @ np.linalg.solve(phi.T @ operator @ phi, phi.T @ f)
     peaks = np.argmax(phi, axis=0)
     exact = np.linalg.solve(operator, f)
-    np.testing.assert_allclose(galerkin[peaks], exact[peaks], rtol=1e-9)
+    assert_allclose(galerkin[peaks], exact[peaks], rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_aggregates_are_smoothed_as_by_dense_steps(elements, labels, num_steps):
     stiffness = elements.stiffness.toarray()
     step = np.eye(len(labels)) - 2 / 3 * stiffness / np.diag(stiffness)[:, None]
     expected = np.linalg.matrix_power(step, num_steps) @ np.eye(6)[labels]
-    np.testing.assert_allclose(dense(space), expected, atol=1e-12)
+    assert_allclose(dense(space), expected, atol=1e-12)
     assert np.asarray(space.weights).min() >= 0
 
 
@@ -102,7 +103,7 @@ def test_away_from_the_boundary_they_sum_to_one(elements, labels):
     inner = np.abs(elements.stiffness.sum(axis=1)) < 1e-12
     inner &= ~(elements.stiffness != 0)[:, ~inner].toarray().any(axis=1)
     assert inner.sum() > 10
-    np.testing.assert_allclose(total[inner], 1, rtol=1e-12)
+    assert_allclose(total[inner], 1, rtol=1e-12)
 
 
 def test_smoothing_lowers_the_energy(elements, labels):
@@ -145,9 +146,9 @@ def test_any_functions_at_scattered_points_are_a_coarse_space(rng):
     space = schwarz.coarse_space_of(basis)
     values, coefficients = rng.normal(size=(30, 2)), rng.normal(size=(9, 2))
     found = schwarz.coarse_restrict(values, space)
-    np.testing.assert_allclose(found, basis.T @ values, rtol=1e-12)
+    assert_allclose(found, basis.T @ values, rtol=1e-12)
     found = schwarz.coarse_prolong(coefficients, space)
-    np.testing.assert_allclose(found, basis @ coefficients, rtol=1e-12)
+    assert_allclose(found, basis @ coefficients, rtol=1e-12)
     with pytest.raises(ValueError, match=r"functions \[1\] are zero at all points"):
         schwarz.coarse_space_of(np.eye(3)[:, :2] * [1, 0])
     with pytest.raises(TypeError, match="runs on the host"):

@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.spatial
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import schwarz
 from tests import refused
@@ -73,7 +74,7 @@ def test_points_are_bisected_along_the_longest_axis(n, s, dimension, rng):
     sizes = [len(part) for part in np.array_split(np.arange(n), s)]
     expected = bisected(points, sizes, range(n))
     actual = schwarz.partition_points(points, num_subdomains=s)
-    np.testing.assert_array_equal(actual, [expected[i] for i in range(n)])
+    assert_array_equal(actual, [expected[i] for i in range(n)])
 
 
 @pytest.mark.parametrize(("n", "s"), COUNTS)
@@ -94,7 +95,7 @@ def test_four_parts_of_a_square_are_its_quadrants():
     points = np.stack(np.meshgrid(x, x, indexing="ij"), axis=-1).reshape(-1, 2)
     labels = schwarz.partition_points(points, num_subdomains=4).reshape(8, 8)
     quadrants = np.kron([[0, 1], [2, 3]], np.ones((4, 4)))
-    np.testing.assert_array_equal(labels, quadrants)
+    assert_array_equal(labels, quadrants)
 
 
 def test_the_order_of_distinct_points_does_not_matter(rng):
@@ -102,12 +103,12 @@ def test_the_order_of_distinct_points_does_not_matter(rng):
     order = rng.permutation(50)
     labels = schwarz.partition_points(points, num_subdomains=7)
     permuted = schwarz.partition_points(points[order], num_subdomains=7)
-    np.testing.assert_array_equal(permuted, labels[order])
+    assert_array_equal(permuted, labels[order])
 
 
 def test_equal_points_are_cut_by_their_index():
     labels = schwarz.partition_points(np.zeros((6, 2)), num_subdomains=3)
-    np.testing.assert_array_equal(labels, [0, 0, 1, 1, 2, 2])
+    assert_array_equal(labels, [0, 0, 1, 1, 2, 2])
 
 
 def test_a_path_is_cut_into_intervals(rng):
@@ -127,7 +128,7 @@ def test_the_order_and_direction_of_edges_do_not_matter(rng):
         schwarz.partition_graph(e, num_points=100, num_subdomains=6)
         for e in (edges, turned)
     )
-    np.testing.assert_array_equal(labels, again)
+    assert_array_equal(labels, again)
 
 
 def test_components_of_equal_size_stay_whole():
@@ -140,7 +141,7 @@ def test_components_of_equal_size_stay_whole():
 def test_points_without_edges_are_shared_out():
     edges = np.zeros((0, 2), int)
     labels = schwarz.partition_graph(edges, num_points=7, num_subdomains=3)
-    np.testing.assert_array_equal(np.bincount(labels), [3, 2, 2])
+    assert_array_equal(np.bincount(labels), [3, 2, 2])
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
@@ -211,8 +212,8 @@ def test_a_path_in_intervals_is_the_cover_by_boxes(overlap):
     labels = schwarz.partition_points(points, num_subdomains=4)
     for mesh in ({"edges": path_edges(22)}, {"mesh_points": points}):
         actual = schwarz.partition_cover(labels, overlap=overlap, **mesh)
-        np.testing.assert_array_equal(actual.indices, expected.indices)
-        np.testing.assert_array_equal(actual.weights, expected.weights)
+        assert_array_equal(actual.indices, expected.indices)
+        assert_array_equal(actual.weights, expected.weights)
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
@@ -229,7 +230,7 @@ def test_partition_of_unity_sums_to_the_identity_on_meshes(dimension, by):
     weights = [np.diag(w[: len(i)]) for w, i in zip(cover.weights, sets, strict=True)]
     matrices = zip(covers.restrictions(sets, n), weights, strict=True)
     identity = sum(r.T @ d @ r for r, d in matrices)
-    np.testing.assert_allclose(identity, np.eye(n), rtol=1e-14, atol=1e-14)
+    assert_allclose(identity, np.eye(n), rtol=1e-14, atol=1e-14)
 
 
 def test_labels_of_another_partitioner_may_have_any_integer_dtype():
@@ -255,118 +256,115 @@ def test_large_clouds_take_memory_for_their_points_only(rng):
 
 POINTS, EDGES, LABELS = np.ones((6, 2)), path_edges(6), np.array([0, 0, 1, 1, 2, 2])
 NAN = np.where(np.arange(6)[:, None] == 3, np.nan, POINTS)
-BAD_CALLS = {
-    "points number": (
+test_bad_input_is_named_in_the_error = refused.calls(
+    (
         lambda: schwarz.partition_points(POINTS, num_subdomains=7),
         "num_subdomains=7 must be between 1 and the number of points, 6",
     ),
-    "points none": (
+    (
         lambda: schwarz.partition_points(POINTS, num_subdomains=0),
         "num_subdomains=0 must be between 1",
     ),
-    "points axes": (
+    (
         lambda: schwarz.partition_points(POINTS[:, 0], num_subdomains=2),
         r"mesh_points has shape \(6,\), expected \(n, p\)",
     ),
-    "points nan": (
+    (
         lambda: schwarz.partition_points(NAN, num_subdomains=2),
         r"1 of 6 mesh_points are not finite, the first ones are \[3\]",
     ),
-    "points dtype": (
+    (
         lambda: schwarz.partition_points(POINTS.astype(int), num_subdomains=2),
         "mesh_points has dtype int64",
     ),
-    "graph number": (
+    (
         lambda: schwarz.partition_graph(EDGES, num_points=6, num_subdomains=7),
         "num_subdomains=7 must be between 1 and the number of points, 6",
     ),
-    "graph beyond": (
+    (
         lambda: schwarz.partition_graph(EDGES, num_points=5, num_subdomains=2),
         "edges contains point 5, but points are numbered from 0 to 4",
     ),
-    "graph below": (
+    (
         lambda: schwarz.partition_graph(EDGES - 1, num_points=6, num_subdomains=2),
         "edges contains point -1, ",
     ),
-    "graph shape": (
+    (
         lambda: schwarz.partition_graph(EDGES.T, num_points=6, num_subdomains=2),
         r"edges has shape \(2, 5\), expected \(e, 2\)",
     ),
-    "graph dtype": (
+    (
         lambda: schwarz.partition_graph(EDGES * 1.0, num_points=6, num_subdomains=2),
         "edges has dtype float64, expected integers",
     ),
-    "cover neither": (
+    (
         lambda: schwarz.partition_cover(LABELS, overlap=1),
         "either edges.* or mesh_points.*got neither",
     ),
-    "cover both": (
+    (
         lambda: schwarz.partition_cover(
             LABELS, overlap=1, edges=EDGES, mesh_points=POINTS
         ),
         "either edges.* or mesh_points.*got both",
     ),
-    "cover empty": (
+    (
         lambda: schwarz.partition_cover([0, 1, 2, 4, 4, 2], overlap=1, edges=EDGES),
         "Subdomain 3 is empty: labels contain 4 numbers up to 4",
     ),
-    "cover empty first": (
+    (
         lambda: schwarz.partition_cover(LABELS + 1, overlap=1, edges=EDGES),
         "Subdomain 0 is empty",
     ),
-    "cover huge label": (
+    (
         lambda: schwarz.partition_cover([0, 10**15], overlap=1, edges=[[0, 1]]),
         "Subdomain 1 is empty",
     ),
-    "cover negative label": (
+    (
         lambda: schwarz.partition_cover(LABELS - 1, overlap=1, edges=EDGES),
         "labels contains -1; subdomains are numbered from 0",
     ),
-    "cover labels axes": (
+    (
         lambda: schwarz.partition_cover(LABELS[:, None], overlap=1, edges=EDGES),
         r"labels has shape \(6, 1\)",
     ),
-    "cover no labels": (
+    (
         lambda: schwarz.partition_cover(LABELS[:0], overlap=1, edges=EDGES),
         r"labels has shape \(0,\)",
     ),
-    "cover labels dtype": (
+    (
         lambda: schwarz.partition_cover(LABELS * 1.0, overlap=1, edges=EDGES),
         "labels has dtype float64, expected integers",
     ),
-    "cover edges dtype": (
+    (
         lambda: schwarz.partition_cover(LABELS, overlap=1, edges=EDGES * 1.0),
         "edges has dtype float64, expected integers",
     ),
-    "cover edges beyond": (
+    (
         lambda: schwarz.partition_cover(LABELS[:5], overlap=1, edges=EDGES),
         "edges contains point 5, but points are numbered from 0 to 4",
     ),
-    "cover negative overlap": (
+    (
         lambda: schwarz.partition_cover(LABELS, overlap=-1, edges=EDGES),
         "overlap=-1 must be non-negative",
     ),
-    "cover nan overlap": (
+    (
         lambda: schwarz.partition_cover(LABELS, overlap=np.nan, mesh_points=POINTS),
         "overlap=nan must be non-negative and finite",
     ),
-    "cover layers": (
+    (
         lambda: schwarz.partition_cover(LABELS, overlap=0.5, edges=EDGES),
         "overlap=0.5 is a number of layers.*pass mesh_points",
     ),
-    "cover points": (
+    (
         lambda: schwarz.partition_cover(LABELS, overlap=1, mesh_points=POINTS[1:]),
         r"points.*labels \(6,\), mesh_points \(5, 2\)",
     ),
-    "cover nan": (
+    (
         lambda: schwarz.partition_cover(LABELS, overlap=1, mesh_points=NAN),
         "1 of 6 mesh_points are not finite",
     ),
-    "cover points dtype": (
+    (
         lambda: schwarz.partition_cover(LABELS, overlap=1, mesh_points=EDGES),
         "mesh_points has dtype int64",
     ),
-}
-
-
-test_bad_input_is_named_in_the_error = refused.calls(BAD_CALLS)
+)

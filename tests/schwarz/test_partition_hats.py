@@ -5,6 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import schwarz
 from tests.schwarz.test_covers import dense
@@ -35,12 +36,12 @@ def test_partition_hats_interpolate_from_a_uniform_grid(case):
     actual = schwarz.partition_hats(shape, counts)
     assert actual.num_subdomains == np.prod(counts)
     expected = functools.reduce(np.kron, axes)
-    np.testing.assert_allclose(dense(actual), expected, rtol=1e-12, atol=1e-14)
+    assert_allclose(dense(actual), expected, rtol=1e-12, atol=1e-14)
 
 
 def test_partition_hats_sum_to_one_everywhere(case):
     total = dense(schwarz.partition_hats(*case)).sum(axis=1)
-    np.testing.assert_allclose(total, 1, rtol=1e-14)
+    assert_allclose(total, 1, rtol=1e-14)
 
 
 def test_their_space_contains_multilinear_functions():
@@ -48,7 +49,7 @@ def test_their_space_contains_multilinear_functions():
     x, y = np.meshgrid(np.linspace(0, 1, 7), np.linspace(0, 1, 9), indexing="ij")
     at_nodes = np.multiply.outer(1 + np.linspace(0, 1, 3), np.linspace(0, 1, 4) - 3)
     actual = schwarz.coarse_prolong(at_nodes.reshape(-1, 1), hats)
-    np.testing.assert_allclose(actual[:, 0], ((1 + x) * (y - 3)).ravel(), rtol=1e-13)
+    assert_allclose(actual[:, 0], ((1 + x) * (y - 3)).ravel(), rtol=1e-13)
 
 
 def test_a_number_stands_for_one_axis():
@@ -57,7 +58,7 @@ def test_a_number_stands_for_one_axis():
         jax.tree.leaves(schwarz.partition_hats((12,), (3,))),
         strict=True,
     ):
-        np.testing.assert_array_equal(number, axis)
+        assert_array_equal(number, axis)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 import opjax
 from tests import oracles
@@ -56,8 +57,8 @@ def test_softmax_functions_are_softmaxes_of_scores(x, temperature):
         own = slice(head * WIDTH, (head + 1) * WIDTH)
         scores = columns[:, FEATURES:][:, own] @ p.score_kernel[...]
         expected = oracles.softmax_rows(scores + p.score_bias[...], tau)
-        np.testing.assert_allclose(phi[head], expected, rtol=1e-9)
-        np.testing.assert_allclose(values[head], columns[:, own], rtol=1e-9)
+        assert_allclose(phi[head], expected, rtol=1e-9)
+        assert_allclose(values[head], columns[:, own], rtol=1e-9)
 
 
 def test_temperatures_without_bounds_are_not_clipped(x):
@@ -67,25 +68,25 @@ def test_temperatures_without_bounds_are_not_clipped(x):
     hot = free(x)[1]
     assert float(np.max(np.abs(bounded(x)[1] - hot))) > 1e-3
     bounded.temperature_bounds = (0.1, 7.0)
-    np.testing.assert_allclose(bounded(x)[1], hot, rtol=1e-12)
+    assert_allclose(bounded(x)[1], hot, rtol=1e-12)
 
 
 def test_indicators_are_one_where_softmax_functions_are_largest(x):
     phi, soft = (np.asarray(basis_of(name)(x)[1]) for name in ("indicator", "softmax"))
-    np.testing.assert_array_equal(phi, soft == soft.max(axis=2, keepdims=True))
+    assert_array_equal(phi, soft == soft.max(axis=2, keepdims=True))
 
 
 def test_orthonormal_functions_have_the_span_of_others(x, rng):
     w = replaced(rng.uniform(0.5, 1.5, N), 3, 0)
     values, q = basis_of("orthonormal")(x, quadrature_weights=w)
     raw_values, raw = basis_of("softmax")(x)
-    np.testing.assert_array_equal(values, raw_values)
+    assert_array_equal(values, raw_values)
     for head in range(HEADS):
         weighted = np.asarray(w)[:, None] * q[head]
-        np.testing.assert_allclose(q[head].T @ weighted, np.eye(BASIS), atol=1e-9)
+        assert_allclose(q[head].T @ weighted, np.eye(BASIS), atol=1e-9)
         back = q[head] @ (weighted.T @ raw[head])
         inside = np.asarray(w) > 0
-        np.testing.assert_allclose(back[inside], raw[head][inside], atol=1e-9)
+        assert_allclose(back[inside], raw[head][inside], atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "functions"), [("fourier", WAVES), ("hat", HATS)])
@@ -93,12 +94,12 @@ def test_fixed_functions_are_the_same_for_all_heads(x, points, name, functions):
     basis = basis_of(name)
     values, phi = basis(x, mesh_points=points)
     for head in range(HEADS):
-        np.testing.assert_array_equal(phi[head], functions(points))
+        assert_array_equal(phi[head], functions(points))
         own = slice(head * WIDTH, (head + 1) * WIDTH)
         expected = projected(basis, x)[:, own]
-        np.testing.assert_allclose(values[head], expected, rtol=1e-9)
+        assert_allclose(values[head], expected, rtol=1e-9)
     given = basis_of("given")(x, basis_functions=functions(points))[1]
-    np.testing.assert_array_equal(given, phi)
+    assert_array_equal(given, phi)
 
 
 @pytest.mark.parametrize("name", ["softmax", "hat"])
@@ -112,12 +113,12 @@ def test_coordinates_are_channels_of_the_projections_only(x, points, name):
     assert plain.projection.kernel.shape[0] == FEATURES
     for head in range(HEADS):
         own = slice(head * WIDTH, (head + 1) * WIDTH)
-        np.testing.assert_allclose(values[head], columns[:, own], rtol=1e-9)
+        assert_allclose(values[head], columns[:, own], rtol=1e-9)
     if name == "softmax":
         p = numpy(basis)
         scores = columns[:, FEATURES : FEATURES + WIDTH] @ p.score_kernel[...]
         expected = oracles.softmax_rows(scores + p.score_bias[...], 2.0)
-        np.testing.assert_allclose(phi[0], expected, rtol=1e-9)
+        assert_allclose(phi[0], expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_coordinates_that_do_not_fit_are_named(x, points, error, message):
 
 def test_a_basis_without_coordinates_does_not_look_at_them(x, points):
     basis = basis_of("softmax")
-    np.testing.assert_array_equal(basis(x, mesh_points=points)[1], basis(x)[1])
+    assert_array_equal(basis(x, mesh_points=points)[1], basis(x)[1])
 
 
 @pytest.mark.nightly
@@ -166,7 +167,7 @@ def test_a_basis_without_biases_is_one_with_zero_biases(x, grid_shape):
     plain.projection.bias[...] = jnp.zeros_like(plain.projection.bias[...])
     plain.score_bias[...] = np.zeros(BASIS)
     for a, b in zip(basis(x), plain(x), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
 def test_a_head_can_have_a_width_of_its_own(x):

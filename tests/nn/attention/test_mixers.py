@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 import opjax
 from opjax import nn
@@ -41,7 +42,7 @@ def test_mixers_are_the_pure_functions_of_linear_maps(coefficients, name):
     maps = mixer.query, mixer.key, mixer.value
     q, k, v = (coefficients @ linear.kernel[...] for linear in maps)
     expected = PURE[name](q, k, v)
-    np.testing.assert_allclose(mixer(coefficients), expected, rtol=1e-10)
+    assert_allclose(mixer(coefficients), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", [name for name in MIXERS if name != "modes"])
@@ -49,7 +50,7 @@ def test_mixers_apply_their_matrix_to_the_values(coefficients, name):
     mixer = mixer_of(name)
     moved = mixer.matrix(coefficients) @ mixer.value(coefficients)
     expected = mixer(coefficients)
-    np.testing.assert_allclose(moved, expected, rtol=1e-9, atol=1e-12)
+    assert_allclose(moved, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_methods_take_the_ridge_of_a_head(coefficients):
@@ -57,12 +58,12 @@ def test_methods_take_the_ridge_of_a_head(coefficients):
     heads = mixer_of("functional", ridge_logit=0.25, ridge_per_head=True)
     assert shared.own() is None
     ridge = heads.own()
-    np.testing.assert_allclose(ridge, np.full(3, 1 / (1 + np.exp(-1))), rtol=1e-7)
+    assert_allclose(ridge, np.full(3, 1 / (1 + np.exp(-1))), rtol=1e-7)
     one = jnp.asarray(ridge)[0]
     for method in ("__call__", "matrix", "condition_number"):
         expected = getattr(shared, method)(coefficients)
         actual = getattr(heads, method)(coefficients, one)
-        np.testing.assert_allclose(actual, expected, rtol=1e-10)
+        assert_allclose(actual, expected, rtol=1e-10)
 
 
 def test_a_fixed_ridge_is_that_of_the_logit_and_no_parameter(coefficients):
@@ -72,7 +73,7 @@ def test_a_fixed_ridge_is_that_of_the_logit_and_no_parameter(coefficients):
     for method in ("__call__", "matrix", "condition_number"):
         expected = getattr(learned, method)(coefficients)
         actual = getattr(fixed, method)(coefficients)
-        np.testing.assert_allclose(actual, expected, rtol=1e-7)
+        assert_allclose(actual, expected, rtol=1e-7)
     assert len(jax.tree.leaves(fixed)) == len(jax.tree.leaves(learned)) - 1
 
 
@@ -98,10 +99,10 @@ def test_gradients_of_the_cross_validated_map_hold_the_ridge(coefficients):
 
     expected = jax.jit(jax.grad(lambda c: jnp.sum(held(c) ** 2)))(coefficients)
     actual = jax.jit(jax.grad(lambda c: jnp.sum(mixer(c) ** 2)))(coefficients)
-    np.testing.assert_allclose(actual, expected, rtol=1e-8)
+    assert_allclose(actual, expected, rtol=1e-8)
     number = mixer.condition_number(coefficients)
     system = k @ k.T + ridge * np.eye(BASIS)
-    np.testing.assert_allclose(number, np.linalg.cond(system), rtol=1e-8)
+    assert_allclose(number, np.linalg.cond(system), rtol=1e-8)
 
 
 def in_units(ridge_logit=0.25, **options):
@@ -122,13 +123,13 @@ def test_the_ridge_is_a_share_of_the_mean_eigenvalue(coefficients):
     kernels = [f.kernel[...] for f in (mixer.query, mixer.key, mixer.value)]
     q, k, v = (np.asarray(coefficients @ kernel) for kernel in kernels)
     expected = solved(q, k, v, ridge)
-    np.testing.assert_allclose(mixer(coefficients), expected, rtol=1e-6)
+    assert_allclose(mixer(coefficients), expected, rtol=1e-6)
     expected = solved(q, k, np.eye(len(k)), ridge)
-    np.testing.assert_allclose(mixer.matrix(coefficients), expected, rtol=1e-6)
+    assert_allclose(mixer.matrix(coefficients), expected, rtol=1e-6)
     gram = k @ k.T
     system = (1 - ridge) * gram + ridge * np.trace(gram) / len(k) * np.eye(len(k))
     found = mixer.condition_number(coefficients)
-    np.testing.assert_allclose(found, np.linalg.cond(system), rtol=1e-6)
+    assert_allclose(found, np.linalg.cond(system), rtol=1e-6)
 
 
 def test_gradients_of_the_map_hold_its_unit(coefficients):
@@ -140,7 +141,7 @@ def test_gradients_of_the_map_hold_its_unit(coefficients):
         return jnp.sum(weights * mixer(coefficients + t * direction))
 
     expected = (value(step) - value(-step)) / (2 * step)
-    np.testing.assert_allclose(jax.jit(jax.grad(value))(0.0), expected, rtol=1e-7)
+    assert_allclose(jax.jit(jax.grad(value))(0.0), expected, rtol=1e-7)
 
 
 @pytest.mark.parametrize("scale", [1e-2, 1e2])
@@ -148,7 +149,7 @@ def test_the_map_does_not_depend_on_the_scale_of_features(coefficients, scale):
     mixer = in_units()
     expected = mixer.matrix(coefficients)
     found = mixer.matrix(scale * coefficients)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert_allclose(found, expected, rtol=1e-4)
     published = mixer_of("functional")
     ratio = published.matrix(scale * coefficients) / published.matrix(coefficients)
     assert np.max(np.abs(ratio - 1)) > 0.1

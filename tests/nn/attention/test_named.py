@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 import opjax
 from opjax import nn
-from tests import oracles
+from tests import oracles, refused
 from tests.nn.attention.layers import BASIS, FEATURES, HEADS, enlarged, numpy, single
 from tests.nn.parameters import built_once, evaluate
 from tests.selection import by_day
@@ -78,8 +79,8 @@ def test_the_layer_equals_its_equations(x, rng, name, options):
     layer = make(name, **options)
     weights = rng.uniform(0.5, 1.5, size=N)
     expected = oracle(name, layer, np.asarray(x))
-    np.testing.assert_allclose(evaluate(layer, x), expected, rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(
+    assert_allclose(evaluate(layer, x), expected, rtol=1e-9, atol=1e-10)
+    assert_allclose(
         evaluate(layer, x, quadrature_weights=jnp.asarray(weights)),
         oracle(name, layer, np.asarray(x), weights),
         rtol=1e-9,
@@ -90,7 +91,7 @@ def test_the_layer_equals_its_equations(x, rng, name, options):
 def test_activations_act_on_the_sum(x):
     expected = oracle("orthogonal", make("orthogonal"), np.asarray(x))
     activated = evaluate(make("orthogonal", activation="relu"), x)
-    np.testing.assert_allclose(activated, np.maximum(expected, 0), rtol=1e-9)
+    assert_allclose(activated, np.maximum(expected, 0), rtol=1e-9)
     with pytest.raises(
         ValueError, match="activation='cosine' is unknown.* 'relu', 'silu'"
     ):
@@ -124,7 +125,7 @@ def test_a_layer_without_biases_is_the_layer_with_zero_biases(x, name):
     for owner in (plain.out, plain.basis.projection):
         owner.bias = nnx.Param(jnp.zeros_like(owner.bias[...]))
     plain.basis.score_bias = nnx.Param(np.zeros(BASIS))
-    np.testing.assert_allclose(evaluate(layer, x), evaluate(plain, x), rtol=1e-12)
+    assert_allclose(evaluate(layer, x), evaluate(plain, x), rtol=1e-12)
 
 
 @names
@@ -137,20 +138,20 @@ def test_convolutional_projections_see_neighbours(x, rng, name):
 
 
 def test_heads_must_divide_the_features_unless_their_width_is_given(x):
-    with pytest.raises(ValueError, match="num_heads=5 must divide features=12"):
-        make("physics", num_heads=5)
-    with pytest.raises(ValueError, match="head_features=0 must be positive"):
-        make("physics", head_features=0)
+    refused.each(
+        (lambda: make("physics", num_heads=5), "num_heads=5 must divide features=12"),
+        (lambda: make("physics", head_features=0), "head_features=0 must be positive"),
+    )
     layer = make("physics", num_heads=5, head_features=2)
     assert jax.eval_shape(layer, x).shape == x.shape
 
 
 def test_orthogonal_attention_refuses_what_it_has_itself(x):
     layer = make("orthogonal")
-    with pytest.raises(ValueError, match="Pass `basis` only to a layer"):
-        layer(x, basis=layer.basis)
-    with pytest.raises(ValueError, match="functions of its own"):
-        layer(x, basis_functions=np.ones((N, BASIS)))
+    refused.each(
+        (lambda: layer(x, basis=layer.basis), "Pass `basis` only to a layer"),
+        (lambda: layer(x, basis_functions=np.ones((N, BASIS))), "functions of its own"),
+    )
 
 
 def test_functional_attention_starts_from_its_ridge():
@@ -182,5 +183,5 @@ def test_functional_attention_is_the_function_with_the_options_it_names(weighted
 
     expected = layer.merge(jax.jit(jax.vmap(head))(*layer.basis(x)))
     found = evaluate(layer, x, quadrature_weights=weights)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     assert float(jnp.std(found)) > 1e-2

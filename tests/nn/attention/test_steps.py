@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 import opjax
 from opjax import nn
@@ -65,7 +66,7 @@ def test_chunks_add_up_to_the_call(name, rng):
     given = {"mesh_points": points} if getattr(layer, "point_dim", 0) else {}
     found = jax.jit(partial(in_chunks, layer))(x, weights, **given)
     expected = evaluate(layer, x, quadrature_weights=weights, **given)
-    np.testing.assert_allclose(found[:-2], expected[:-2], rtol=1e-8, atol=1e-10)
+    assert_allclose(found[:-2], expected[:-2], rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.nightly
@@ -75,7 +76,7 @@ def test_chunks_add_up_in_every_basis(of, projection, rng):
     given = arguments(of, x, points[:, :1])
     found = jax.jit(partial(in_chunks, layer))(x, weights, **given)
     expected = evaluate(layer, x, quadrature_weights=weights, **given)
-    np.testing.assert_allclose(found[:-2], expected[:-2], rtol=1e-8, atol=1e-10)
+    assert_allclose(found[:-2], expected[:-2], rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("use_bias", by_day([True, False], [True]))
@@ -102,7 +103,7 @@ def test_coefficients_of_one_head_are_mapped_instead_of_its_points(
     monkeypatch.setattr(nn.bases.SoftmaxBasis, "linear_inputs", lambda *_: None)
     other = jax.jit(jax.grad(lambda *a: loss(*a), (0, 1), has_aux=True))(layer, x)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10 * np.max(np.abs(b)))
+        assert_allclose(a, b, rtol=1e-10, atol=1e-10 * np.max(np.abs(b)))
 
 
 # Pure functions, where modules look them up, and layers that have to reach them.
@@ -181,4 +182,4 @@ def test_mapped_moments_are_those_of_mapped_features(rng, masked):
     mapped = opjax.moments(f, phi, **given).mapped(kernel, bias)
     expected = opjax.moments(f @ kernel + bias, phi, **given)
     for a, b in zip(*map(jax.tree.leaves, (mapped, expected)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        assert_allclose(a, b, rtol=1e-12, atol=1e-12)

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn, schwarz
-from tests import oracles
+from tests import oracles, refused
 from tests.nn.attention.layers import (
     BASES,
     BASIS,
@@ -164,14 +165,14 @@ def test_the_layer_equals_its_equations(x, weights, name, space):
     for w in (None, weights):
         expected = oracle(layer, given["subdomains"], x, w)
         actual = run(layer, x, **given, quadrature_weights=w)
-        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
+        assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
 
 
 def test_three_levels_equal_their_equations(x, weights):
     layer, given = make(), on_three_levels()
     expected = oracle(layer, given["subdomains"], x, weights)
     actual = run(layer, x, **given, quadrature_weights=weights)
-    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
+    assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
     # The second level is there, and has no parameters of its own.
     two = given["subdomains"]._replace(coarser=None)
     without = run(layer, x, subdomains=two, quadrature_weights=weights)
@@ -190,10 +191,10 @@ def test_three_levels_equal_their_equations(x, weights):
     )
     for name in ("maps", "coarse_map", "basis"):
         actual = getattr(maps.coarser, name)
-        np.testing.assert_allclose(actual, getattr(hats, name), rtol=1e-8, atol=1e-10)
-    np.testing.assert_array_equal(maps.coarse_map, maps.coarser.coarse_map)
+        assert_allclose(actual, getattr(hats, name), rtol=1e-8, atol=1e-10)
+    assert_array_equal(maps.coarse_map, maps.coarser.coarse_map)
     without = inspect(x, subdomains=two, quadrature_weights=weights)
-    np.testing.assert_allclose(maps.maps, without.maps, rtol=1e-9, atol=1e-12)
+    assert_allclose(maps.maps, without.maps, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("levels", by_day([1, 2, 3], [3]))
@@ -227,7 +228,7 @@ def test_one_subdomain_without_coarse_level_is_functional_attention(
     w = weights if weighted else None
     actual = run(layer, x, **on(cover), quadrature_weights=w)
     expected = run(layer.local, x, quadrature_weights=w)
-    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+    assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
     alone = nn.FunctionalAttention(
         FEATURES, num_heads=HEADS, num_basis=BASIS, rngs=nnx.Rngs(0)
     )
@@ -239,7 +240,7 @@ def test_coefficients_of_every_subdomain_come_from_its_own_points(x):
     changed = run(layer, replaced(x, 12, x[12] + 1.0), **on(cover)) != run(
         layer, x, **on(cover)
     )
-    np.testing.assert_array_equal(changed.all(axis=1), np.isin(range(20), SETS[2]))
+    assert_array_equal(changed.all(axis=1), np.isin(range(20), SETS[2]))
     layer, space = make(), SPACES["hats"]()
     given = on(cover, space)
     assert np.all(
@@ -261,7 +262,7 @@ def test_permuting_points_and_cover_permutes_the_output(x, rng, space):
     expected = run(layer, x, **on(cover, coarse_space))
     coarse_space = coarse_space and permuted(coarse_space)
     actual = run(layer, x[order], **on(permuted(cover), coarse_space))
-    np.testing.assert_allclose(actual, expected[order], rtol=1e-9, atol=1e-12)
+    assert_allclose(actual, expected[order], rtol=1e-9, atol=1e-12)
 
 
 def test_renumbering_the_subdomains_changes_nothing(x):
@@ -269,7 +270,7 @@ def test_renumbering_the_subdomains_changes_nothing(x):
     turned = jax.tree.map(lambda a: a[::-1], cover)
     expected = run(layer, x, **on(cover, cover))
     actual = run(layer, x, **on(turned, turned))
-    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
+    assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_masked_points_change_neither_values_nor_gradients(x, rng):
@@ -288,8 +289,8 @@ def test_masked_points_change_neither_values_nor_gradients(x, rng):
     expected, expected_gradients = run(layer, x, cover, None)
     mask = jnp.concatenate([np.ones(n), np.zeros(5)])
     actual, (layer_gradient, x_gradient) = run(layer, junk, padded, mask)
-    np.testing.assert_allclose(actual, expected, rtol=1e-10)
-    np.testing.assert_array_equal(x_gradient[n:], 0)
+    assert_allclose(actual, expected, rtol=1e-10)
+    assert_array_equal(x_gradient[n:], 0)
     assert_close((layer_gradient, x_gradient[:n]), expected_gradients, rtol=1e-8)
 
 
@@ -304,7 +305,7 @@ def test_convolutional_projections_see_across_subdomains(rng):
     changed = run(layer, replaced(x, 0, x[0] + 1.0), **on(cover)) != run(
         layer, x, **on(cover)
     )
-    np.testing.assert_array_equal(changed.any(axis=1), np.arange(POINTS) < 10)
+    assert_array_equal(changed.any(axis=1), np.arange(POINTS) < 10)
 
 
 @pytest.mark.nightly
@@ -321,12 +322,12 @@ def test_jit_vmap_and_single_precision(x, weights):
     expected = in_precision_of_x(x, weights)
     # Covers may be arguments of compiled functions, too.
     actual = run(layer, x, **given, quadrature_weights=weights)
-    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
+    assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
     output = run(
         single(layer), x.astype(jnp.float32), **given, quadrature_weights=weights
     )
     assert output.dtype == jnp.float32
-    np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-4)
+    assert_allclose(output, expected, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.nightly
@@ -356,7 +357,7 @@ def test_heads_one_by_one_are_heads_together(x, monkeypatch):
     expected = run(layer, x, **on(cover, cover))
     monkeypatch.setattr(nn.attention.heads, "_ENTRIES_IN_CACHE", 0)
     actual = jax.jit(lambda x: layer(x, **on(cover, cover)))(x)
-    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
+    assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_on_cpu_no_batch_of_solves_grows_with_the_subdomains(x):
@@ -375,7 +376,7 @@ def test_a_shared_basis_is_the_owned_one(x):
     cover = COVERS["boxes"]()
     given = on(cover, cover)
     actual = run(shared, x, basis=layer.local.basis, **given)
-    np.testing.assert_array_equal(actual, run(layer, x, **given))
+    assert_array_equal(actual, run(layer, x, **given))
 
 
 @pytest.mark.nightly
@@ -385,12 +386,12 @@ def test_inspection_shows_the_maps_of_both_levels(x, weights):
     seen = jax.jit(layer.inspect)(x, **on(cover, space), **given)
     assert seen.maps.shape == (HEADS, 3, BASIS, BASIS)
     values, phi = run(layer.local.basis, x)
-    np.testing.assert_allclose(seen.basis, phi, rtol=1e-12)
+    assert_allclose(seen.basis, phi, rtol=1e-12)
     # A subdomain's map is that of functional attention to its points alone.
     indices = cover.indices[1][cover.weights[1] > 0]
     own = cover.weights[1][cover.weights[1] > 0] * np.asarray(weights)[indices]
     alone = jax.jit(layer.local.inspect)(np.asarray(x)[indices], quadrature_weights=own)
-    np.testing.assert_allclose(seen.maps[:, 1], alone.functional_map, rtol=1e-9)
+    assert_allclose(seen.maps[:, 1], alone.functional_map, rtol=1e-9)
     # The coarse map is that of functional attention to the means.
     means = oracles.project(
         np.asarray(run(layer.local.basis.projection, x)),
@@ -404,7 +405,7 @@ def test_inspection_shows_the_maps_of_both_levels(x, weights):
     alone = jax.jit(lambda means, w: coarse.local.inspect(means, quadrature_weights=w))(
         means, dense(space).T @ np.asarray(weights)
     )
-    np.testing.assert_allclose(seen.coarse_map, alone.functional_map, rtol=1e-9)
+    assert_allclose(seen.coarse_map, alone.functional_map, rtol=1e-9)
     one_level = make(coarse=False)
     seen = jax.eval_shape(lambda: one_level.inspect(x, **on(cover), **given))
     assert seen.coarse_map is None
@@ -433,7 +434,7 @@ def test_every_basis_and_projection_of_points_is_restricted(
     given = arguments(basis, x, points)
     layer = make(basis=basis, projection=projection, coarse=False)
     # One subdomain is the layer itself, whatever the default weights.
-    np.testing.assert_allclose(
+    assert_allclose(
         run(layer, x, **on(COVERS["one"]()), **given),
         run(layer.local, x, **given),
         rtol=1e-9,
@@ -446,7 +447,7 @@ def test_every_basis_and_projection_of_points_is_restricted(
         y = run(layer.local, x, quadrature_weights=jnp.asarray(d) * weights, **given)
         expected += jnp.asarray(d)[:, None] * (y - bias)
     actual = run(layer, x, **on(cover), quadrature_weights=weights, **given)
-    np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
+    assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.nightly
@@ -469,14 +470,14 @@ def test_subdomains_of_grids_are_boxes_with_hats(x):
     layer = make(subdomains=GRID)
     close = {"rtol": 1e-12, "atol": 1e-14}
     given = on(cover, hats)
-    np.testing.assert_allclose(run(layer, x), run(layer, x, **given), **close)
+    assert_allclose(run(layer, x), run(layer, x, **given), **close)
     one_level = make(subdomains=GRID, coarse=False)
     expected = run(one_level, x, **on(cover))
-    np.testing.assert_allclose(run(one_level, x), expected, **close)
+    assert_allclose(run(one_level, x), expected, **close)
     # Those of a call win.
     whole = on(COVERS["one"](), COVERS["one"]())
     expected = run(make(), x, **whole)
-    np.testing.assert_allclose(run(layer, x, **whole), expected, **close)
+    assert_allclose(run(layer, x, **whole), expected, **close)
     # A grid of hats has half as many boxes, which overlap by one hat.
     grid = nn.attention.GridSubdomains((9, 10), (4, 5), overlap=2, num_levels=3)
     _, hats, coarser = grid.build()
@@ -485,8 +486,8 @@ def test_subdomains_of_grids_are_boxes_with_hats(x):
     assert GRID.build() is nn.attention.GridSubdomains([4, 5], 2, overlap=1).build()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+test_subdomains_that_do_not_fit_the_grid_are_refused = refused.options(
+    partial(nn.attention.GridSubdomains, (4, 5)),
     [
         ({"num_boxes": 2, "overlap": 4}, "overlap=4 is larger than a neighbouring"),
         ({"num_boxes": (2,)}, r"num_boxes=\(2,\) must have the same number of axes"),
@@ -499,9 +500,6 @@ def test_subdomains_of_grids_are_boxes_with_hats(x):
         ({"num_boxes": 2, "num_hats": 7}, r"num_hats=\(7, 7\) must be between"),
     ],
 )
-def test_subdomains_that_do_not_fit_the_grid_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        nn.attention.GridSubdomains((4, 5), **options)
 
 
 ONE = schwarz.box_cover(POINTS, 1, overlap=0)

@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from flax import nnx
 
 from opjax import nn
+from tests import refused
 
 
 def make(**options):
@@ -24,7 +24,7 @@ def test_a_mixture_is_the_weighted_sum_of_its_experts(rng):
 
 
 def test_impossible_mixtures_are_refused():
-    with pytest.raises(ValueError, match="num_experts=0 must be positive"):
-        make(num_experts=0)
-    with pytest.raises(ValueError, match="must be positive"):
-        make(hidden_features=0)
+    refused.each(
+        (lambda: make(num_experts=0), "num_experts=0 must be positive"),
+        (lambda: make(hidden_features=0), "must be positive"),
+    )

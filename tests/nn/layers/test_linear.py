@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 from opjax import nn
 from opjax.nn.layers import normalized
@@ -40,7 +41,7 @@ def test_mlp_uses_the_exact_gelu(rng):
     hidden = x @ np.asarray(layer.hidden[0].kernel[...])
     gelu = hidden * 0.5 * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
     expected = gelu @ np.asarray(layer.out.kernel[...])
-    np.testing.assert_allclose(layer(jnp.asarray(x)), expected, rtol=1e-9)
+    assert_allclose(layer(jnp.asarray(x)), expected, rtol=1e-9)
 
 
 def make(*widths, **options):
@@ -55,7 +56,7 @@ def test_deeper_perceptrons_are_the_chain_of_their_layers(rng, residual):
     first, second = layer.hidden
     y = jax.nn.relu(first(x))
     y = jax.nn.relu(second(y)) + (y if residual else 0)
-    np.testing.assert_allclose(layer(x), layer.out(y), rtol=1e-12)
+    assert_allclose(layer(x), layer.out(y), rtol=1e-12)
 
 
 def test_parameters_of_a_perceptron_start_as_those_of_its_layers():
@@ -89,7 +90,7 @@ def test_normalised_values_have_mean_zero_and_variance_one(rng, axis):
     x = 1e3 + rng.normal(size=(4, 5, 6))
     mean, variance = x.mean(axis, keepdims=True), x.var(axis, keepdims=True)
     found = normalized(jnp.asarray(x), axis=axis, epsilon=1e-3)
-    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 1e-3), atol=1e-9)
+    assert_allclose(found, (x - mean) / np.sqrt(variance + 1e-3), atol=1e-9)
 
 
 def test_weights_of_a_mean_repeat_entries_or_leave_them_out(rng):
@@ -97,15 +98,15 @@ def test_weights_of_a_mean_repeat_entries_or_leave_them_out(rng):
     weights = jnp.asarray([1.0, 0.0, 2.0])
     repeated = normalized(x[np.array([0, 2, 2])], axis=0, epsilon=1e-5)
     found = normalized(x, axis=0, epsilon=1e-5, weights=weights)
-    np.testing.assert_allclose(found[np.array([0, 2])], repeated[:2], rtol=1e-12)
+    assert_allclose(found[np.array([0, 2])], repeated[:2], rtol=1e-12)
     masked = normalized(x, axis=0, epsilon=1.0, weights=np.zeros(3))
-    np.testing.assert_allclose(masked, x, rtol=1e-12)
+    assert_allclose(masked, x, rtol=1e-12)
 
 
 def test_initial_parameters_follow_the_reference_code():
     basis = nn.bases.SoftmaxBasis(128, num_heads=8, num_basis=64, rngs=nnx.Rngs(1))
     kernel = np.asarray(basis.score_kernel[...])
-    np.testing.assert_allclose(kernel @ kernel.T, np.eye(16), atol=1e-5)
+    assert_allclose(kernel @ kernel.T, np.eye(16), atol=1e-5)
     assert np.all(np.asarray(basis.temperature[...]) == 0.5)
     projection = np.asarray(basis.projection.kernel[...])
     assert np.max(np.abs(projection)) <= 128**-0.5
@@ -123,9 +124,9 @@ def test_residuals_add_to_input_and_output(rng):
     )
     first, second = layer.hidden
     y = jax.nn.relu(second(x + jax.nn.relu(first(x))))
-    np.testing.assert_allclose(layer(x), y + layer.out(y), rtol=1e-12)
+    assert_allclose(layer(x), y + layer.out(y), rtol=1e-12)
     one_map = make(3, (), 3, output_residual=True)
-    np.testing.assert_allclose(one_map(x), x + one_map.out(x), rtol=1e-12)
+    assert_allclose(one_map(x), x + one_map.out(x), rtol=1e-12)
 
 
 def test_residual_perceptrons_add_wherever_widths_agree():
@@ -148,7 +149,7 @@ def test_tanh_gelu_is_the_approximate_one(rng):
     hidden = np.asarray(y.hidden[0](x))
     inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)
     expected = y.out(jnp.asarray(0.5 * hidden * (1 + np.tanh(inner))))
-    np.testing.assert_allclose(y(x), expected, rtol=1e-9)
+    assert_allclose(y(x), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

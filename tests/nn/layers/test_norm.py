@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 from opjax import nn
 from tests import oracles
@@ -36,7 +37,7 @@ def test_layer_norm_adds_its_epsilon_to_the_variance(rng):
         x.var(axis=1, keepdims=True) + 0.5
     )
     layer = jax.tree.map(lambda p: p.astype(float), nn.layers.LayerNorm(4, epsilon=0.5))
-    np.testing.assert_allclose(layer(x), expected, rtol=1e-12)
+    assert_allclose(layer(x), expected, rtol=1e-12)
     with pytest.raises(ValueError, match="epsilon=0 must be positive"):
         nn.layers.LayerNorm(4, epsilon=0)
 
@@ -44,7 +45,7 @@ def test_layer_norm_adds_its_epsilon_to_the_variance(rng):
 def test_layer_norm_does_not_cancel_in_single_precision():
     x = 1e4 + np.arange(8.0, dtype=jnp.float32)[None, :]
     expected = normalized(np.asarray(x, np.float64), 1, 0)
-    np.testing.assert_allclose(nn.layers.LayerNorm(8)(x), expected, rtol=1e-4)
+    assert_allclose(nn.layers.LayerNorm(8)(x), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("grid_shape", [(7,), (3, 4), (2, 3, 2)])
@@ -61,9 +62,7 @@ def test_grid_convolution_sums_over_neighbours(rng, grid_shape):
             neighbour = tuple(np.add(node, offset) - 1)
             if all(0 <= i < n for i, n in zip(neighbour, grid_shape, strict=True)):
                 expected[node] += field[neighbour] @ kernel[offset]
-    np.testing.assert_allclose(
-        layer(jnp.asarray(x)), expected.reshape(-1, 3), rtol=1e-9
-    )
+    assert_allclose(layer(jnp.asarray(x)), expected.reshape(-1, 3), rtol=1e-9)
 
 
 def test_rms_norm_equals_its_formula_in_value_and_gradient(rng):
@@ -86,6 +85,6 @@ def test_rms_norm_adds_the_machine_epsilon_of_the_features(dtype):
     layer = jax.tree.map(lambda p: p.astype(dtype), nn.layers.RMSNorm(4))
     epsilon = float(jnp.finfo(dtype).eps)
     x = np.full((1, 4), epsilon**0.5, dtype)
-    np.testing.assert_allclose(layer(x), 2**-0.5, rtol=1e-6)
+    assert_allclose(layer(x), 2**-0.5, rtol=1e-6)
     with pytest.raises(ValueError, match="epsilon=0 must be positive"):
         nn.layers.RMSNorm(4, epsilon=0)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 from opjax import interpolate_grid, nn
 from tests.nn.parameters import enlarged
@@ -31,7 +32,7 @@ def test_a_convolution_block_activates_after_the_sum(rng, residual, double):
         y = block.second(jnp.asarray(silu(np.asarray(y))))
     if residual:
         y = y + block.shortcut(x)
-    np.testing.assert_allclose(block(x), silu(np.asarray(y)), rtol=1e-10)
+    assert_allclose(block(x), silu(np.asarray(y)), rtol=1e-10)
     assert block.convolution.bias is None
 
 
@@ -42,7 +43,7 @@ def test_a_residual_of_equal_channels_is_the_identity(rng):
     assert block.shortcut is None
     x = rng.normal(size=(4, 3))
     block = enlarged(block)
-    np.testing.assert_allclose(block(x), relu(block.convolution(x) + x), rtol=1e-12)
+    assert_allclose(block(x), relu(block.convolution(x) + x), rtol=1e-12)
 
 
 def test_a_convolution_without_bias_is_linear(rng):
@@ -50,7 +51,7 @@ def test_a_convolution_without_bias_is_linear(rng):
         2, 3, grid_shape=(4, 4), use_bias=False, rngs=nnx.Rngs(0)
     )
     x = jnp.asarray(rng.normal(size=(16, 2)), jnp.float32)
-    np.testing.assert_allclose(layer(2 * x), 2 * layer(x), rtol=1e-5)
+    assert_allclose(layer(2 * x), 2 * layer(x), rtol=1e-5)
     assert len(jax.tree.leaves(layer)) == 1
 
 
@@ -81,7 +82,7 @@ def test_the_down_scaler_activates_on_both_sides_of_an_interpolation(
     first = block(scaler.first, move(block(scaler.fine, x), 0))
     second = block(scaler.second, first)
     stacked = jnp.concatenate([first, second, block(scaler.third, second)], axis=1)
-    np.testing.assert_allclose(scaler(x), move(stacked, 1), rtol=1e-10)
+    assert_allclose(scaler(x), move(stacked, 1), rtol=1e-10)
     assert [first.shape[1], second.shape[1], stacked.shape[1]] == [2, 2, 8]
 
 
@@ -92,7 +93,7 @@ def test_the_up_scaler_between_equal_grids_activates_twice(rng):
     scaler = enlarged(scaler)
     x = rng.normal(size=(20, 3))
     expected = silu(silu(np.asarray(scaler.block.convolution(x))))
-    np.testing.assert_allclose(scaler(x), expected, rtol=1e-10)
+    assert_allclose(scaler(x), expected, rtol=1e-10)
 
 
 def test_the_middle_grid_is_the_geometric_mean():

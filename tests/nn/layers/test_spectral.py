@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 import opjax
 from opjax import nn
@@ -49,7 +50,7 @@ def test_on_an_odd_grid_more_modes_than_points_are_all_of_them(rng, grid_shape):
     values = rng.normal(size=(math.prod(grid_shape), 3))
     expected = opjax.spectral_convolution(values, wide, grid_shape=grid_shape)
     layer = jax.tree.map(lambda p: jnp.asarray(p, float), clipped)
-    np.testing.assert_allclose(jax.jit(layer)(values), expected, atol=1e-12)
+    assert_allclose(jax.jit(layer)(values), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_the_layer_calls_the_pure_function_on_its_grid_or_another(rng):
         expected = opjax.spectral_convolution(
             x, layer.kernel[...], grid_shape=grid_shape
         )
-        np.testing.assert_array_equal(layer(x, grid_shape=given), expected)
+        assert_array_equal(layer(x, grid_shape=given), expected)
 
 
 def test_initial_kernels_have_the_deviations_of_their_sources():
@@ -92,4 +93,4 @@ def test_initial_kernels_have_the_deviations_of_their_sources():
         assert kernel.shape == shape
         assert kernel.dtype == jnp.float32
         assert abs(float(jnp.mean(kernel)) - mean) < 0.02 * deviation
-        np.testing.assert_allclose(jnp.std(kernel), deviation, rtol=0.02)
+        assert_allclose(jnp.std(kernel), deviation, rtol=0.02)

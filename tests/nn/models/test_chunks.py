@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 import opjax
 from opjax import nn
@@ -139,7 +140,7 @@ def test_chunks_have_the_values_and_gradients_of_the_whole(name, sample):
     )
     assert max(map(np.max, jax.tree.leaves(expected))) > 1e-2
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11),
+        lambda a, b: assert_allclose(a, b, rtol=1e-10, atol=1e-11),
         found,
         expected,
     )
@@ -167,7 +168,7 @@ def test_chunks_of_masked_points_and_scores_of_any_size_change_nothing(sample):
         for size in (None, 5)
     )
     assert np.all(np.isfinite(whole))
-    np.testing.assert_allclose(chunked, whole, rtol=1e-9, atol=1e-12)
+    assert_allclose(chunked, whole, rtol=1e-9, atol=1e-12)
     nobody = jnp.zeros_like(weights)
     for name in ("latents", "linear"):
         one = jax.jit(partial(build(name), chunk_size=5))
@@ -230,7 +231,7 @@ def test_any_size_of_chunks_will_do_in_single_precision_and_in_batches(sample):
 
     expected = values(None)
     for size in (1, 12, 100):
-        np.testing.assert_allclose(values(size), expected, rtol=2e-4, atol=2e-5)
+        assert_allclose(values(size), expected, rtol=2e-4, atol=2e-5)
 
 
 def test_a_model_may_have_a_chunk_size_of_its_own(sample):
@@ -383,7 +384,7 @@ def test_chunks_of_a_grid_have_the_values_and_gradients_of_the_whole(rng):
     sample = tuple(map(jnp.asarray, (points, features, weights)))
     expected, found = (value_and_gradients(model, sample, m) for m in (None, 80))
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10),
+        lambda a, b: assert_allclose(a, b, rtol=1e-9, atol=1e-10),
         found,
         expected,
     )

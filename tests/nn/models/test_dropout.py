@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
 from tests.nn.parameters import evaluate
@@ -40,12 +41,12 @@ def one(stacked, index):
 def test_evaluation_drops_nothing_and_training_what_a_mask_says(rng):
     plain, z = one(layers(1), 0), jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
     layer = nn.models.Dropout(plain, RATE)
-    np.testing.assert_array_equal(layer(z), plain(z))
+    assert_array_equal(layer(z), plain(z))
     noisy = nn.bases.with_noise(layer, jax.random.key(1))
 
     def kept(place, shape):
         dropped = np.asarray(noisy.drop(np.ones(shape, jnp.float32), place))
-        np.testing.assert_allclose(np.unique(dropped), [0, 1 / (1 - RATE)], rtol=1e-6)
+        assert_allclose(np.unique(dropped), [0, 1 / (1 - RATE)], rtol=1e-6)
         return dropped
 
     # The layer in NumPy, with the masks of its three places.
@@ -56,7 +57,7 @@ def test_evaluation_drops_nothing_and_training_what_a_mask_says(rng):
     )
     hidden = kept(1, (5, 9)) * np.maximum(attended @ first[0] + first[1], 0)
     expected = attended + kept(2, (5, 6)) * (hidden @ second[0] + second[1])
-    np.testing.assert_allclose(noisy(z), expected, rtol=2e-5, atol=1e-6)
+    assert_allclose(noisy(z), expected, rtol=2e-5, atol=1e-6)
 
 
 def test_the_share_of_zeros_is_the_rate_and_the_mean_stays():
@@ -64,8 +65,8 @@ def test_the_share_of_zeros_is_the_rate_and_the_mean_stays():
         nn.models.Dropout(one(layers(1), 0), RATE), jax.random.key(2)
     )
     dropped = np.asarray(noisy.drop(np.ones(40_000, jnp.float32), 0))
-    np.testing.assert_allclose(np.mean(dropped == 0), RATE, atol=0.01)
-    np.testing.assert_allclose(dropped.mean(), 1, atol=0.02)
+    assert_allclose(np.mean(dropped == 0), RATE, atol=0.01)
+    assert_allclose(dropped.mean(), 1, atol=0.02)
 
 
 def test_layers_places_and_keys_have_masks_of_their_own():
@@ -109,7 +110,7 @@ def test_scanned_layers_drop_alike_under_jit_and_have_gradients(rng):
     y = z
     for index in range(2):
         y = one(nn.bases.with_noise(stacked, keys[0]), index)(y)
-    np.testing.assert_allclose(found[0], jnp.sum(y**2), rtol=1e-5)
+    assert_allclose(found[0], jnp.sum(y**2), rtol=1e-5)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
@@ -141,22 +142,20 @@ def test_blocks_drop_what_their_attention_returns_and_nothing_else(rng):
     assert 0 < np.mean(mask == 0) < 1
     attended = z + mask * block.attention(block.attention_norm(z))
     expected = attended + block.mlp(block.mlp_norm(attended))
-    np.testing.assert_allclose(noisy(z), expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(noisy(z), expected, rtol=1e-5, atol=1e-6)
 
     def masked(z):  # the block with the mask as a constant
         attended = z + mask * block.attention(block.attention_norm(z))
         return jnp.sum((attended + block.mlp(block.mlp_norm(attended))) ** 2)
 
     slope = jax.jit(jax.grad(lambda z: jnp.sum(noisy(z) ** 2)))(z)
-    np.testing.assert_allclose(
-        slope, jax.jit(jax.grad(masked))(z), rtol=1e-4, atol=1e-5
-    )
+    assert_allclose(slope, jax.jit(jax.grad(masked))(z), rtol=1e-4, atol=1e-5)
 
 
 def test_transformers_drop_in_training_alone(rng):
     points = jnp.asarray(rng.random((7, 2)), jnp.float32)
     plain, model = transformer(), nn.models.with_dropout(transformer(), RATE)
-    np.testing.assert_array_equal(evaluate(model, points), evaluate(plain, points))
+    assert_array_equal(evaluate(model, points), evaluate(plain, points))
     values = [
         np.asarray(evaluate(nn.bases.with_noise(model, key), points))
         for key in jax.random.split(jax.random.key(0), 2)
@@ -173,7 +172,7 @@ def test_scalars_modulate_blocks_with_dropout(rng):
     plain = transformer(scalar_dim=2)
     model = nn.models.with_dropout(transformer(scalar_dim=2), RATE)
     found = evaluate(model, points, scalars)
-    np.testing.assert_array_equal(found, evaluate(plain, points, scalars))
+    assert_array_equal(found, evaluate(plain, points, scalars))
 
 
 def test_dropout_and_chunks_exclude_each_other(rng):
@@ -194,9 +193,9 @@ def test_without_dropout_a_model_computes_the_same_in_chunks(rng):
     assert nn.bases.draws_noise(model)
     assert not nn.bases.draws_noise(bare)
     assert nn.models.without_dropout(plain) is plain
-    np.testing.assert_array_equal(evaluate(bare, points), evaluate(plain, points))
+    assert_array_equal(evaluate(bare, points), evaluate(plain, points))
     values = bare(points, chunk_size=4)
-    np.testing.assert_allclose(values, evaluate(model, points), rtol=1e-5, atol=1e-6)
+    assert_allclose(values, evaluate(model, points), rtol=1e-5, atol=1e-6)
 
 
 def test_without_dropout_encoder_layers_compute_the_same(rng):
@@ -207,4 +206,4 @@ def test_without_dropout_encoder_layers_compute_the_same(rng):
     layers = model.layers
     bare = nn.models.without_dropout(nn.models.with_dropout(model, RATE))
     z = jnp.asarray(rng.normal(size=(5, 4)), jnp.float32)
-    np.testing.assert_array_equal(one(bare.layers, 1)(z), one(layers, 1)(z))
+    assert_array_equal(one(bare.layers, 1)(z), one(layers, 1)(z))

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
 from tests.nn.attention.layers import enlarged, numpy
@@ -50,7 +51,7 @@ def test_an_encoder_layer_adds_attention_and_then_a_perceptron(x, points, outer_
     hidden = np.maximum(z @ layer.hidden.kernel[...] + layer.hidden.bias[...], 0)
     z = z + hidden @ layer.out.kernel[...] + layer.out.bias[...]
     z = outer(layer.mlp_norm, z)
-    np.testing.assert_allclose(expected, z, rtol=1e-10)
+    assert_allclose(expected, z, rtol=1e-10)
 
 
 def test_an_encoder_layer_has_hidden_features():
@@ -67,6 +68,6 @@ def test_a_block_adds_attention_and_then_a_perceptron(x):
     attended = block.attention(block.attention_norm(x))
     middle = x + attended
     expected = middle + block.mlp(block.mlp_norm(middle))
-    np.testing.assert_allclose(block(x), expected, rtol=1e-12)
-    np.testing.assert_array_equal(block.add(x, attended), block(x))
+    assert_allclose(block(x), expected, rtol=1e-12)
+    assert_array_equal(block.add(x, attended), block(x))
     assert block.mlp.hidden[0].kernel.shape == (C, 2 * C)

@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
+from tests import refused
 from tests.nn.parameters import built_once, enlarged, evaluate
 
 N = 20
@@ -148,18 +149,17 @@ def test_time_takes_part(name, mesh):
 @models
 def test_bad_input_is_named_in_the_error(name, mesh):
     model, (points, features) = make(name), mesh
-    with pytest.raises(ValueError, match=r"features None must have 1 channels"):
-        model(points)
-    with pytest.raises(ValueError, match=r"\(20, 2\), features \(19, 1\)"):
-        model(points, features[1:])
-    with pytest.raises(ValueError, match=r"mesh_points \(20, 1\) must have shape"):
-        model(points[:, 1:], features)
-    with pytest.raises(TypeError, match="features has dtype int64"):
-        model(points, features.astype(int))
-    with pytest.raises(ValueError, match="num_layers=-1"):
-        count(MODELS["lno"], num_layers=-1)
-    with pytest.raises(ValueError, match="out_features=0 must be positive"):
-        make(name, out_features=0)
+    refused.each(
+        (lambda: model(points), r"features None must have 1 channels"),
+        (lambda: model(points, features[1:]), r"\(20, 2\), features \(19, 1\)"),
+        (
+            lambda: model(points[:, 1:], features),
+            r"mesh_points \(20, 1\) must have shape",
+        ),
+        (lambda: model(points, features.astype(int)), "features has dtype int64"),
+        (lambda: count(MODELS["lno"], num_layers=-1), "num_layers=-1"),
+        (lambda: make(name, out_features=0), "out_features=0 must be positive"),
+    )
 
 
 def test_queries_elsewhere_get_what_the_mesh_gets_there(mesh):

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 import opjax
 from opjax import nn
+from tests import refused
 from tests.nn.parameters import built_once, enlarged, evaluate
 
 N, MODES = 9, 3
@@ -99,7 +101,7 @@ def test_the_scan_equals_the_equations(data, original):
 
     actual = evaluate(model, *data, time=time)
     assert actual.shape == (N, 2)
-    np.testing.assert_allclose(actual, written_out(*data), rtol=1e-7, atol=1e-9)
+    assert_allclose(actual, written_out(*data), rtol=1e-7, atol=1e-9)
 
 
 def test_own_covariances_are_the_default_and_others_change_the_output(data):
@@ -107,7 +109,7 @@ def test_own_covariances_are_the_default_and_others_change_the_output(data):
     own = jax.jit(lambda *args: model.covariances(*args))(*data)
     assert own.shape == (3, MODES, MODES)
     expected = evaluate(model, *data)
-    np.testing.assert_allclose(
+    assert_allclose(
         evaluate(model, *data, covariances=own), expected, rtol=1e-8, atol=1e-10
     )
     other = evaluate(model, *data, covariances=2 * own)
@@ -124,7 +126,7 @@ def test_a_batch_axis_shares_the_mean_covariance(data, rng):
     own = jax.jit(jax.vmap(lambda f: alone.covariances(points, f)))(batch)
     mean = jnp.mean(own, axis=0)
     expected = jax.jit(jax.vmap(lambda f: alone(points, f, covariances=mean)))(batch)
-    np.testing.assert_allclose(shared, expected, rtol=1e-8, atol=1e-10)
+    assert_allclose(shared, expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.nightly
@@ -140,23 +142,24 @@ def test_one_layer_rematerialisation_and_single_precision(data):
         for rematerialize in (False, True)
     )
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(again), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+        assert_allclose(a, b, rtol=1e-6, atol=1e-8)
     single = jax.tree.map(lambda p: p.astype(jnp.float32), make())
     output = evaluate(single, *(a.astype(jnp.float32) for a in data))
     assert output.dtype == jnp.float32
-    np.testing.assert_allclose(output, evaluate(make(), *data), rtol=2e-2, atol=1e-2)
+    assert_allclose(output, evaluate(make(), *data), rtol=2e-2, atol=1e-2)
 
 
 def test_impossible_models_and_calls_are_refused(data):
     points, features = data
-    with pytest.raises(ValueError, match="num_modes=0 must be positive"):
-        make(num_modes=0)
-    with pytest.raises(ValueError, match="features None must have 1 channels"):
-        make()(points)
-    with pytest.raises(ValueError, match="time=0.5 does not match"):
-        make()(points, features, time=0.5)
-    with pytest.raises(ValueError, match=r"mesh_points \(9, 1\) must have shape"):
-        make()(points[:, :1], features)
+    refused.each(
+        (lambda: make(num_modes=0), "num_modes=0 must be positive"),
+        (lambda: make()(points), "features None must have 1 channels"),
+        (lambda: make()(points, features, time=0.5), "time=0.5 does not match"),
+        (
+            lambda: make()(points[:, :1], features),
+            r"mesh_points \(9, 1\) must have shape",
+        ),
+    )
 
 
 def test_block_is_that_of_the_pure_functions(data):
@@ -171,8 +174,8 @@ def test_block_is_that_of_the_pure_functions(data):
     x = jnp.tile(data[1], (1, 6)) + np.arange(6.0)[None] * data[0][:, :1]
     moved, f, covariance = jax.jit(lambda block, x: block(x, x))(block, x)
     modes = block.modes(moved)
-    np.testing.assert_allclose(covariance, opjax.feature_covariance(modes), rtol=1e-8)
+    assert_allclose(covariance, opjax.feature_covariance(modes), rtol=1e-8)
     gains = jax.nn.softplus(block.gain_logits[...])
     filtered = opjax.orthonormal_attention(x, modes, gains)
     expected = block.out(block.norm(x + filtered))
-    np.testing.assert_allclose(f, expected, rtol=1e-7, atol=1e-9)
+    assert_allclose(f, expected, rtol=1e-7, atol=1e-9)

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
 from opjax.nn.models import packing
 from opjax.precision import STORED_TYPES
+from tests import refused
 from tests.nn.attention.layers import enlarged
 from tests.selection import by_day
 
@@ -31,9 +33,9 @@ def test_numbers_are_rounded_to_the_nearest(storage_dtype, dtype, rng):
         largest = np.abs(z).max(axis=(1, 2), keepdims=True)
         bound = np.maximum(bound, 2.0**-28 * largest)
         scale = 2.0 ** (15 - np.frexp(largest)[1])
-        np.testing.assert_array_equal(found, (z * scale).astype(np.float16) / scale)
+        assert_array_equal(found, (z * scale).astype(np.float16) / scale)
     else:
-        np.testing.assert_array_equal(found, z.astype(jnp.bfloat16).astype(dtype))
+        assert_array_equal(found, z.astype(jnp.bfloat16).astype(dtype))
     assert np.all(np.abs(found - z) <= ROUNDOFF[storage_dtype] * bound)
 
 
@@ -93,7 +95,7 @@ def test_losses_stay_and_gradients_change_by_unit_roundoffs(
     arrays, value, expected = dense
     model = build(storage_dtype, **keeps)
     found = loss_and_gradient(model, *arrays)
-    np.testing.assert_allclose(found[0], value, rtol=1e-12)
+    assert_allclose(found[0], value, rtol=1e-12)
     layers = 3
     assert 0 < distance(found[1], expected) < layers * ROUNDOFF[storage_dtype]
 
@@ -135,9 +137,13 @@ def test_what_has_no_meaning_is_refused():
     with pytest.raises(ValueError, match="features='float16' must be one of bfloat16,"):
         nn.Precision(features="float16")
     narrow = nn.Precision(storage="bfloat16")
-    with pytest.raises(ValueError, match="without chunk_size or rematerialize"):
-        nn.with_precision(build(), narrow)
-    with pytest.raises(
-        ValueError, match="A LayerNorm does not support Precision.*bfloat16"
-    ):
-        nn.with_precision(nn.layers.LayerNorm(3), narrow)
+    refused.each(
+        (
+            lambda: nn.with_precision(build(), narrow),
+            "without chunk_size or rematerialize",
+        ),
+        (
+            lambda: nn.with_precision(nn.layers.LayerNorm(3), narrow),
+            "A LayerNorm does not support Precision.*bfloat16",
+        ),
+    )

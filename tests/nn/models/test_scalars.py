@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.nn.models import ScalarHead, ScalarOperator, constant_features
 
@@ -21,11 +22,11 @@ def _values(x):
 def test_scalars_stand_behind_the_features_of_every_point():
     features, scalars = np.ones((4, 2), np.float32), np.array([3, 5], np.float32)
     found = constant_features(jnp.asarray(features), jnp.asarray(scalars), 4)
-    np.testing.assert_array_equal(found, [[1, 1, 3, 5]] * 4)
+    assert_array_equal(found, [[1, 1, 3, 5]] * 4)
     alone = constant_features(None, jnp.asarray(scalars), 4)
-    np.testing.assert_array_equal(alone, [[3, 5]] * 4)
+    assert_array_equal(alone, [[3, 5]] * 4)
     slope = jax.jit(jax.grad(lambda s: constant_features(None, s, 4).sum()))(scalars)
-    np.testing.assert_array_equal(slope, [4, 4])
+    assert_array_equal(slope, [4, 4])
     with pytest.raises(ValueError, match="scalars"):
         constant_features(None, np.ones((2, 2)), 4)
 
@@ -37,14 +38,14 @@ def test_a_head_is_a_perceptron_of_weighted_means(head):
     weights = rng.random(7).astype(np.float32)
     expected = head.of_means(jnp.asarray(weights @ values / weights.sum()))
     found = jax.jit(lambda v, w: head(v, w))(values, weights)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(
+    assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    assert_allclose(
         head(values), head.of_means(jnp.asarray(values.mean(axis=0))), atol=1e-6
     )
     batch = jax.jit(jax.vmap(head))(
         jnp.stack([values, -values]), jnp.stack([weights] * 2)
     )
-    np.testing.assert_allclose(batch[0], expected, rtol=1e-4, atol=1e-6)
+    assert_allclose(batch[0], expected, rtol=1e-4, atol=1e-6)
     step = 1e-2
     slope = jax.jit(jax.grad(lambda v: head(v, weights)[0]))(jnp.asarray(values))
     moved = values.copy()
@@ -52,7 +53,7 @@ def test_a_head_is_a_perceptron_of_weighted_means(head):
     ahead = head(moved, weights)[0]
     moved[2, 1] -= 2 * step
     central = (ahead - head(moved, weights)[0]) / (2 * step)
-    np.testing.assert_allclose(slope[2, 1], central, rtol=2e-2, atol=1e-5)
+    assert_allclose(slope[2, 1], central, rtol=2e-2, atol=1e-5)
 
 
 def test_padded_points_do_not_matter(head):
@@ -60,7 +61,7 @@ def test_padded_points_do_not_matter(head):
     weights = np.full(5, 0.2, np.float32)
     padded = np.concatenate([values, np.full((3, 3), np.nan, np.float32)])
     zero = np.concatenate([weights, np.zeros(3, np.float32)])
-    np.testing.assert_allclose(head(padded, zero), head(values, weights), atol=1e-6)
+    assert_allclose(head(padded, zero), head(values, weights), atol=1e-6)
     slope = jax.jit(jax.grad(lambda v: head(v, zero).sum()))(jnp.asarray(padded))
     assert np.isfinite(slope).all()
 
@@ -86,6 +87,6 @@ def test_a_model_of_any_kind_gets_a_head(head):
     both = ScalarOperator(model, head, 1)
     points = np.linspace(0, 1, 6, dtype=jnp.float32)[:, None]
     field, scalars = both.both(points, quadrature_weights=np.ones(6, jnp.float32))
-    np.testing.assert_array_equal(field, points)
-    np.testing.assert_array_equal(both(points), points)
-    np.testing.assert_allclose(scalars, head(_values(points[:, 0])), atol=1e-6)
+    assert_array_equal(field, points)
+    assert_array_equal(both(points), points)
+    assert_allclose(scalars, head(_values(points[:, 0])), atol=1e-6)

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
 from opjax.nn.attention.pointwise import ATTENTIONS
+from tests import refused
 from tests.selection import by_day
 
 SMALL = {
@@ -83,7 +85,7 @@ def test_the_scan_equals_the_equations(attention, outer_norm):
         layer = jax.tree.map(lambda p, i=i: p[i], model.layers)
         passed.append(encode(layer, passed[-1]))
     latents = jax.jit(type(model).latents)(model, points, features)
-    np.testing.assert_allclose(latents, jnp.stack(passed), rtol=1e-9)
+    assert_allclose(latents, jnp.stack(passed), rtol=1e-9)
     z = passed[-1]
     for filters in model.decoder.layers:
         spectrum = np.fft.rfft(np.asarray(z), axis=0)
@@ -96,7 +98,7 @@ def test_the_scan_equals_the_equations(attention, outer_norm):
         filtered = np.fft.irfft(padded, 16, axis=0)
         z = jax.nn.silu(jnp.asarray(filtered) + filters.skip(z))
     expected = model.decoder.perceptron(z)
-    np.testing.assert_allclose(run(model, points, features), expected, rtol=1e-9)
+    assert_allclose(run(model, points, features), expected, rtol=1e-9)
 
 
 @pytest.mark.nightly
@@ -111,7 +113,7 @@ def test_every_attention_gives_the_same_function_on_a_finer_grid(attention):
 
 def test_layers_start_equal_as_published():
     kernel = make().layers.attention.out.kernel[...]
-    np.testing.assert_array_equal(kernel[0], kernel[1])
+    assert_array_equal(kernel[0], kernel[1])
 
 
 def test_fewer_points_than_wave_numbers_are_possible():
@@ -124,30 +126,33 @@ def test_batches_by_vmap_and_single_precision():
     points, features = grid(16)
     batch = jnp.stack([features, 2 * features])
     batched = jax.jit(jax.vmap(model, in_axes=(None, 0)))(points, batch)
-    np.testing.assert_allclose(batched[1], run(model, points, batch[1]), rtol=1e-9)
+    assert_allclose(batched[1], run(model, points, batch[1]), rtol=1e-9)
     single = jax.tree.map(lambda p: p.astype(jnp.float32), model)
     output = run(single, *grid(16, jnp.float32))
     assert output.dtype == jnp.float32
-    np.testing.assert_allclose(output, batched[0], rtol=1e-3, atol=1e-4)
+    assert_allclose(output, batched[0], rtol=1e-3, atol=1e-4)
 
 
 def test_impossible_models_are_refused():
-    with pytest.raises(ValueError, match="num_heads=3 must divide features=8"):
-        make(heads=3)
-    with pytest.raises(ValueError, match="out_features=0 must be positive"):
-        make(out_features=0)
+    refused.each(
+        (lambda: make(heads=3), "num_heads=3 must divide features=8"),
+        (lambda: make(out_features=0), "out_features=0 must be positive"),
+    )
 
 
 def test_bad_calls_name_both_sides():
     model, (points, features) = make(), grid(16)
-    with pytest.raises(ValueError, match=r"mesh_points \(16, 2\) .* \(n, 1\)"):
-        model(jnp.concatenate([points, points], axis=1), features)
-    with pytest.raises(ValueError, match=r"mesh_points \(16, 1\), features \(15, 1\)"):
-        model(points, features[:-1])
-    with pytest.raises(
-        ValueError, match=r"features is None, but must have shape \(n, c\)"
-    ):
-        model(points)
+    refused.each(
+        (
+            lambda: model(jnp.concatenate([points, points], axis=1), features),
+            r"mesh_points \(16, 2\) .* \(n, 1\)",
+        ),
+        (
+            lambda: model(points, features[:-1]),
+            r"mesh_points \(16, 1\), features \(15, 1\)",
+        ),
+        (lambda: model(points), r"features is None, but must have shape \(n, c\)"),
+    )
     for name in ("quadrature_weights", "time"):
         with pytest.raises(ValueError, match=f"{name} is not supported by a super-res"):
             model(points, features, **{name: features[:, 0]})

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
 
@@ -56,7 +57,7 @@ def test_kernels_have_the_deviations_of_the_formula():
         "blocks/mlp/out/kernel": (2 * LAYERS * 32) ** -0.5,
     }
     for name, size in expected.items():
-        np.testing.assert_allclose(sizes[name], size, rtol=1e-6, err_msg=name)
+        assert_allclose(sizes[name], size, rtol=1e-6, err_msg=name)
 
 
 def test_only_scales_of_kernels_of_encoder_and_blocks_change():
@@ -65,10 +66,10 @@ def test_only_scales_of_kernels_of_encoder_and_blocks_change():
         scaled = name.endswith("kernel") and "basis" not in name
         if scaled and not name.startswith("decoder"):
             ratio = after[name] / value
-            np.testing.assert_allclose(ratio, ratio.flat[0], rtol=1e-5, err_msg=name)
+            assert_allclose(ratio, ratio.flat[0], rtol=1e-5, err_msg=name)
             assert abs(ratio.flat[0] - 1) > 0.1
         else:
-            np.testing.assert_array_equal(after[name], value, err_msg=name)
+            assert_array_equal(after[name], value, err_msg=name)
 
 
 def test_features_of_the_plane_leave_the_linear_range():

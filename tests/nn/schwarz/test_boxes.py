@@ -6,6 +6,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn, schwarz
+from tests import refused
 
 
 def build(shape=(24,), **options):
@@ -52,8 +53,8 @@ def test_factors_start_as_asked_for():
     assert all(np.isin(leaf, (0, 1)).all() for leaf in jax.tree.leaves(model))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+test_sizes_that_do_not_fit_are_refused = refused.options(
+    build,
     [
         ({"coarse_space": "hats"}, "coarse_space='hats'"),
         ({"num_boxes": 1}, "must be at least 2 per axis"),
@@ -61,6 +62,3 @@ def test_factors_start_as_asked_for():
         ({"levels": 3, "coarse_boxes": 9}, "between 1 and the number of points"),
     ],
 )
-def test_sizes_that_do_not_fit_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        build(**options)

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn, schwarz
 from opjax.problems import poisson
@@ -165,11 +166,9 @@ def test_keys_are_scaled_and_filtered_singular_vectors(model, whitening):
             # Singular vectors have no sign.
             signs = np.sign(np.sum(actual[: len(x), :rank] * expected, axis=0))
             close = {"rtol": 1e-7, "atol": 1e-8 * np.abs(expected).max()}
-            np.testing.assert_allclose(
-                actual[: len(x), :rank], signs * expected, **close
-            )
-            np.testing.assert_array_equal(actual[len(x) :], 0)
-            np.testing.assert_array_equal(actual[:, rank:], 0)
+            assert_allclose(actual[: len(x), :rank], signs * expected, **close)
+            assert_array_equal(actual[len(x) :], 0)
+            assert_array_equal(actual[:, rank:], 0)
 
 
 def test_local_keys_are_orthonormal_times_the_root_of_the_points():
@@ -179,7 +178,7 @@ def test_local_keys_are_orthonormal_times_the_root_of_the_points():
         key = factors_of(found, "key")[i]
         columns = np.arange(3) < len(points)
         expected = len(points) * np.diag(columns)
-        np.testing.assert_allclose(key.T @ key, expected, atol=1e-12)
+        assert_allclose(key.T @ key, expected, atol=1e-12)
 
 
 @pytest.mark.nightly
@@ -188,16 +187,14 @@ def test_without_whitening_all_keys_are_orthonormal(model):
     for own, _ in pairs(found, found):
         if is_block(own):
             gram = factors_of(own, "key")[0].T @ factors_of(own, "key")[0]
-            np.testing.assert_allclose(
-                gram, num_points(own) * np.eye(len(gram)), atol=1e-10
-            )
+            assert_allclose(gram, num_points(own) * np.eye(len(gram)), atol=1e-10)
 
 
 def test_queries_start_from_zero(model):
     found = principal_keys(model, *data(model))
     assert jax.tree.structure(found) == jax.tree.structure(model)
     for own, _ in pairs(found, found):
-        np.testing.assert_array_equal(factors_of(own, "query"), 0)
+        assert_array_equal(factors_of(own, "query"), 0)
 
 
 def test_the_model_given_is_untouched():
@@ -212,7 +209,7 @@ def test_the_model_given_is_untouched():
         )
 
     both()
-    jax.tree.map(np.testing.assert_array_equal, before, model)
+    jax.tree.map(assert_array_equal, before, model)
 
 
 def weighted_mse(model, f, u):
@@ -252,8 +249,8 @@ def test_levels_are_scaled_to_their_shares(model):
     ):
         for name in ("query", "key"):
             # The coarse space's systems are solved to a relative 1e-5.
-            np.testing.assert_allclose(getattr(size, name)[...], root, rtol=1e-4)
-            np.testing.assert_allclose(
+            assert_allclose(getattr(size, name)[...], root, rtol=1e-4)
+            assert_allclose(
                 factors_of(scaled, name),
                 getattr(size, name)[...] * factors_of(own, name),
                 rtol=1e-12,
@@ -349,11 +346,11 @@ def test_units_of_inputs_and_targets_change_nothing_but_the_units(name):
         scaled_losses, scaled = train(model, a * f, b * u)
     assert losses[0] == 1
     assert losses[-1] < 0.97
-    np.testing.assert_allclose(scaled_losses, losses, rtol=1e-6)
+    assert_allclose(scaled_losses, losses, rtol=1e-6)
     for one, other in zip(*map(jax.tree.leaves, (trained, scaled)), strict=True):
         expected = np.sqrt(b / a) * one
         close = {"rtol": 1e-5, "atol": 1e-6 * np.abs(expected).max()}
-        np.testing.assert_allclose(other, expected, **close)
+        assert_allclose(other, expected, **close)
 
 
 def test_units_enter_the_sizes_by_their_root(model):
@@ -361,7 +358,7 @@ def test_units_enter_the_sizes_by_their_root(model):
     _, sizes = calibrate(model, f, u)
     _, scaled = calibrate(model, 9 * f, 4 * u)
     for one, other in zip(*map(jax.tree.leaves, (sizes, scaled)), strict=True):
-        np.testing.assert_allclose(other, np.sqrt(4 / 9) * one, rtol=1e-9)
+        assert_allclose(other, np.sqrt(4 / 9) * one, rtol=1e-9)
 
 
 def test_samples_count_by_their_relative_errors(model, rng):
@@ -374,7 +371,7 @@ def test_samples_count_by_their_relative_errors(model, rng):
         strict=True,
     ):
         # Of vectors that differ by rounding alone, the signs are the same.
-        np.testing.assert_allclose(np.abs(other), np.abs(one), rtol=1e-6, atol=1e-9)
+        assert_allclose(np.abs(other), np.abs(one), rtol=1e-6, atol=1e-9)
 
 
 def test_the_order_of_samples_does_not_matter(model, rng):
@@ -385,7 +382,7 @@ def test_the_order_of_samples_does_not_matter(model, rng):
         jax.tree.leaves(calibrate(model, f[:, order], u[:, order])),
         strict=True,
     ):
-        np.testing.assert_allclose(other, one, rtol=1e-9)
+        assert_allclose(other, one, rtol=1e-9)
 
 
 @pytest.mark.nightly
@@ -401,9 +398,7 @@ def test_batches_are_mapped_over_seeds():
             jax.tree.leaves(mapped),
             strict=True,
         ):
-            np.testing.assert_allclose(
-                np.abs(other[i]), np.abs(one), rtol=1e-7, atol=1e-9
-            )
+            assert_allclose(np.abs(other[i]), np.abs(one), rtol=1e-7, atol=1e-9)
 
 
 def test_single_precision_stays_single_and_close():
@@ -416,7 +411,7 @@ def test_single_precision_stays_single_and_close():
     for one, other in zip(*map(jax.tree.leaves, (double, single)), strict=True):
         assert other.dtype == jnp.float32
         close = {"rtol": 1e-2, "atol": 1e-3 * np.abs(one).max(initial=0)}
-        np.testing.assert_allclose(np.abs(other), np.abs(one), **close)
+        assert_allclose(np.abs(other), np.abs(one), **close)
 
 
 def test_samples_that_vanish_are_left_out():
@@ -424,7 +419,7 @@ def test_samples_that_vanish_are_left_out():
     padded = [np.pad(values, ((0, 0), (0, 1))) for values in (f, u)]
     expected = principal_keys(block(13, 4), f, u).key[...]
     actual = principal_keys(block(13, 4), *padded).key[...]
-    np.testing.assert_allclose(np.abs(actual), np.abs(expected), rtol=1e-7)
+    assert_allclose(np.abs(actual), np.abs(expected), rtol=1e-7)
 
 
 # errors
