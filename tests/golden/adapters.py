@@ -85,20 +85,54 @@ def find(name: str) -> Adapter | None:
     return ADAPTERS[max(matches, key=len)] if matches else None
 
 
-def _assign_linear(linear, params, name):
-    linear.kernel = nnx.Param(params[f"{name}.weight"].T)
-    if f"{name}.bias" in params:
-        linear.bias = nnx.Param(params[f"{name}.bias"])
+NORMS = nn.layers.LayerNorm, nn.layers.RMSNorm
 
 
-def _assign_norm(norm, params, name):
-    norm.scale = nnx.Param(params[f"{name}.weight"])
-    norm.bias = nnx.Param(params[f"{name}.bias"])
+def assign(module, params, names, prefix=""):
+    """Gives parts of a module, by their paths, the parameters of these names.
+
+    They are linear maps, norms, or perceptrons as the Neural-Solver-Library names them.
+    """
+    for path, name in names.items():
+        part, name = module, f"{prefix}{name}"
+        for key in path.split("."):
+            part = part[int(key)] if key.isdigit() else getattr(part, key)
+        if isinstance(part, nn.MLP):
+            assign(part, params, {"hidden.0": "linear_pre.0"}, f"{name}.")
+            assign(part, params, {"out": "linear_post"}, f"{name}.")
+            continue
+        weight = params[f"{name}.weight"]
+        if isinstance(part, NORMS):
+            part.scale = nnx.Param(weight)
+        else:
+            part.kernel = nnx.Param(weight.T)
+        if f"{name}.bias" in params:
+            part.bias = nnx.Param(params[f"{name}.bias"])
 
 
-def _assign_mlp(mlp, params, name):
-    _assign_linear(mlp.hidden[0], params, f"{name}.linear_pre.0")
-    _assign_linear(mlp.out, params, f"{name}.linear_post")
+def stacked(blocks, count, assign_block):
+    """Blocks like the first of a stack, each with its parameters, stacked again."""
+    found = []
+    for i in range(count):
+        block = jax.tree.map(lambda leaf: leaf[0], blocks)
+        assign_block(block, i)
+        found.append(block)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+
+def evaluated(model, points, inputs, config, **batch):
+    """The model on all samples, with their features and times where there are any."""
+    time = inputs["T"][:, 0] if config["T"] else None
+    axes = (0, 0 if config["fx"] else None, 0 if config["T"] else None)
+
+    def sample(points, features, time):
+        return model(points, features, time=time)
+
+    mapped = jax.vmap(sample, in_axes=axes, **batch)
+    return mapped(points, inputs.get("fx"), time)
+
+
+TIME = {"time_embedding.hidden": "time_fc.0", "time_embedding.out": "time_fc.2"}
 
 
 def _assign_basis(basis, params, prefix=""):
@@ -120,12 +154,14 @@ def _assign_basis(basis, params, prefix=""):
     basis.temperature = nnx.Param(params[f"{prefix}temperature"].reshape(-1))
 
 
+MAPS = {"mixer.query": "to_q", "mixer.key": "to_k", "mixer.value": "to_v"}
+MAPS |= {"out": "to_out.0"}
+
+
 def _assign_attention(attention, params, prefix=""):
-    for name, letter in (("query", "q"), ("key", "k"), ("value", "v")):
-        _assign_linear(getattr(attention.mixer, name), params, f"{prefix}to_{letter}")
+    assign(attention, params, MAPS, prefix)
     if f"{prefix}alpha" in params:
         attention.mixer.ridge_logit = nnx.Param(params[f"{prefix}alpha"])
-    _assign_linear(attention.out, params, f"{prefix}to_out.0")
 
 
 def _attention(params, inputs, config):
@@ -177,43 +213,45 @@ def _model(params, inputs, config, *, structured, shared, bounds):
         temperature_bounds=bounds,
         rngs=nnx.Rngs(0),
     )
-    _assign_mlp(model.encoder, params, "preprocess")
+    assign_transformer(model, params, config)
     if not structured or config["fx"] == 0:
-        # A constant added to the encoder's output: part of its bias here.
-        model.encoder.out.bias = nnx.Param(
-            params["preprocess.linear_post.bias"] + params["placeholder"]
-        )
-    if config["T"]:
-        _assign_linear(model.time_embedding.hidden, params, "time_fc.0")
-        _assign_linear(model.time_embedding.out, params, "time_fc.2")
+        shift_encoder(model, params)
     if shared:
         _assign_basis(model.basis, params)
-    blocks = [_block(params, f"blocks.{i}.", model) for i in range(config["L"])]
-    model.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
-    last = f"blocks.{config['L'] - 1}."
-    _assign_norm(model.decoder_norm, params, last + "ln_3")
-    _assign_linear(model.decoder, params, last + "mlp2")
-
     mesh_points = inputs["x"]
     if structured and config["uni"]:
         nodes = _nodes((config["H"], config["W"]))
         mesh_points = jnp.broadcast_to(nodes[None], mesh_points.shape)
-    time = inputs["T"][:, 0] if config["T"] else None
-    axes = (0, 0 if config["fx"] else None, 0 if config["T"] else None)
-    return jax.vmap(lambda x, f, t: model(x, f, time=t), in_axes=axes)(
-        mesh_points, inputs.get("fx"), time
-    )
+    return evaluated(model, mesh_points, inputs, config)
 
 
-def _block(params, prefix, model):
-    block = jax.tree.map(lambda leaf: leaf[0], model.blocks)
-    _assign_norm(block.attention_norm, params, prefix + "ln_1")
-    _assign_norm(block.mlp_norm, params, prefix + "ln_2")
-    _assign_mlp(block.mlp, params, prefix + "mlp")
-    _assign_attention(block.attention, params, prefix + "Attn.")
-    if block.attention.basis is not None:
-        _assign_basis(block.attention.basis, params, prefix + "Attn.")
-    return block
+BLOCK = {"attention_norm": "ln_1", "mlp_norm": "ln_2", "mlp": "mlp"}
+
+
+def assign_transformer(model, params, config):
+    """Encoder, embedding of time, blocks and decoder."""
+    assign(model, params, {"encoder": "preprocess"} | (TIME if config.get("T") else {}))
+    assign_blocks(model, params, config["L"])
+    last = f"blocks.{config['L'] - 1}."
+    assign(model, params, {"decoder_norm": "ln_3", "decoder": "mlp2"}, last)
+
+
+def assign_blocks(model, params, count, prefix=""):
+    def assign_block(block, i):
+        own = f"{prefix}blocks.{i}."
+        assign(block, params, BLOCK, own)
+        _assign_attention(block.attention, params, f"{own}Attn.")
+        if block.attention.basis is not None:
+            _assign_basis(block.attention.basis, params, f"{own}Attn.")
+
+    model.blocks = stacked(model.blocks, count, assign_block)
+
+
+def shift_encoder(model, params, prefix=""):
+    """A constant added to the encoder's output is part of its bias here."""
+    bias = params[f"{prefix}preprocess.linear_post.bias"]
+    bias = bias + params[f"{prefix}placeholder"]
+    model.encoder.out.bias = nnx.Param(bias)
 
 
 def _nodes(grid_shape):

@@ -14,7 +14,7 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from tests.golden.adapters import Adapter, _assign_linear, _assign_mlp, _nodes
+from tests.golden.adapters import TIME, Adapter, _nodes, assign, evaluated, stacked
 from tests.golden.recorded import UnsupportedError
 
 # Kernels: `(in, out, ..., 2)` there, `(..., in, out, 2)` here.
@@ -173,10 +173,6 @@ def _galerkin_convolution(params, inputs, config):
 # The models.
 
 
-def _stack(blocks):
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
-
-
 def _nsl_model(params, inputs, config):
     grid_shape = tuple(config["sl"])
     p, modes = len(grid_shape), config["modes"]
@@ -203,32 +199,23 @@ def _nsl_model(params, inputs, config):
         time_embedding=config["T"],
         rngs=nnx.Rngs(0),
     )
-    _assign_mlp(model.lifting, params, "preprocess")
-    _assign_linear(model.projection.hidden[0], params, "fc1")
-    _assign_linear(model.projection.out, params, "fc2")
-    if config["T"]:
-        _assign_linear(model.time_embedding.hidden, params, "time_fc.0")
-        _assign_linear(model.time_embedding.out, params, "time_fc.2")
-    blocks = []
-    for i in range(4):
-        block = jax.tree.map(lambda leaf: leaf[0], model.blocks)
+    names = {"lifting": "preprocess"} | (TIME if config["T"] else {})
+    names |= {"projection.hidden.0": "fc1", "projection.out": "fc2"}
+    assign(model, params, names)
+
+    def assign_block(block, i):
         kernel = signed_kernel(_nsl_blocks(params, f"conv{i}."), padded)
         block.convolution.kernel = nnx.Param(kernel)
         weight = params[f"w{i}.weight"]
         block.skip.kernel = nnx.Param(weight.reshape(weight.shape[:2]).T)
         block.skip.bias = nnx.Param(params[f"w{i}.bias"])
-        blocks.append(block)
-    model.blocks = _stack(blocks)
 
+    model.blocks = stacked(model.blocks, 4, assign_block)
     mesh_points = inputs["x"]
     if config["uni"]:
         nodes = _nodes(grid_shape)
         mesh_points = jnp.broadcast_to(nodes[None], (len(mesh_points), *nodes.shape))
-    time = inputs["T"][:, 0] if config["T"] else None
-    return jax.vmap(
-        lambda x, f, t: model(x, f, time=t),
-        in_axes=(0, 0 if config["fx"] else None, 0 if config["T"] else None),
-    )(mesh_points, inputs.get("fx"), time)
+    return evaluated(model, mesh_points, inputs, config)
 
 
 def _neuralop_model(params, inputs, config):
@@ -259,11 +246,13 @@ def _neuralop_model(params, inputs, config):
     kernel = model.lifting.hidden[0].kernel[...]
     model.lifting.hidden[0].kernel = nnx.Param(jnp.roll(kernel, -config["cin"], axis=0))
     _assign_pointwise_mlp(model.projection, params, "projection")
-    blocks = [
-        _neuralop_block(params, i, model, use_mlp, given)
-        for i in range(config["layers"])
-    ]
-    model.blocks = _stack(blocks)
+    blocks = []
+
+    def assign_block(block, i):
+        _neuralop_block(block, params, i, model.padded_shape(given), use_mlp)
+        blocks.append(block)
+
+    model.blocks = stacked(model.blocks, config["layers"], assign_block)
     nodes = [[i / n for i in range(n)] for n in given]
     mesh_points = jnp.asarray(list(itertools.product(*nodes))) if positions else None
 
@@ -280,11 +269,10 @@ def _neuralop_model(params, inputs, config):
     return jax.vmap(sample)(inputs["x"])
 
 
-def _neuralop_block(params, i, model, use_mlp, grid_shape):
-    block = jax.tree.map(lambda leaf: leaf[0], model.blocks)
+def _neuralop_block(block, params, i, padded_shape, use_mlp):
     prefix = "fno_blocks."
     weight = params[f"{prefix}convs.{i}.weight.tensor"]
-    kernel = package_kernel(weight, model.padded_shape(grid_shape))
+    kernel = package_kernel(weight, padded_shape)
     block.convolution.kernel = nnx.Param(kernel)
     block.skip.kernel = nnx.Param(
         params[f"{prefix}fno_skips.{i}.conv.weight"][..., 0].T
@@ -296,7 +284,6 @@ def _neuralop_block(params, i, model, use_mlp, grid_shape):
         _assign_pointwise_mlp(block.channel_mlp, params, f"{prefix}channel_mlp.{i}")
         gate = params[f"{prefix}channel_mlp_skips.{i}.weight"]
         block.gate = nnx.Param(gate.reshape(-1))
-    return block
 
 
 def _assign_pointwise_mlp(mlp, params, name):

@@ -14,20 +14,20 @@ from opjax import nn
 from opjax.nn.attention.heads import merge_heads
 from opjax.nn.attention.pointwise import ATTENTIONS
 from tests.builders import POINTS
-from tests.golden.adapters import Adapter, _assign_linear, _assign_norm
-from tests.golden.adapters_models import OFF, UNUSED
+from tests.golden.adapters import Adapter, assign, stacked
+from tests.golden.adapters_models import ENCODER_NORMS, FEED_FORWARD, OFF, UNUSED
+
+LINEARS = {"query": "linears.0", "key": "linears.1", "value": "linears.2", "out": "fc"}
 
 
 def _assign_attention(layer, params, prefix=""):
-    for i, name in enumerate(("query", "key", "value")):
-        _assign_linear(getattr(layer, name), params, f"{prefix}linears.{i}")
+    assign(layer, params, LINEARS, prefix)
     partner = "Q" if layer.normalizes_queries else "V"
     for norm, letter in ((layer.key_norm, "K"), (layer.partner_norm, partner)):
         if norm is not None:
             names = [f"{prefix}norm_{letter}.{h}" for h in range(layer.num_heads)]
             norm.scale = nnx.Param(jnp.stack([params[f"{n}.weight"] for n in names]))
             norm.bias = nnx.Param(jnp.stack([params[f"{n}.bias"] for n in names]))
-    _assign_linear(layer.out, params, f"{prefix}fc")
 
 
 def _attention_layer(params, config):
@@ -65,11 +65,8 @@ def _attention_with_dropout(params, inputs, config):
 
 def _assign_encoder(layer, params, prefix=""):
     _assign_attention(layer.attention, params, f"{prefix}attn.")
-    _assign_linear(layer.hidden, params, f"{prefix}ff.lr1")
-    _assign_linear(layer.out, params, f"{prefix}ff.lr2")
-    if layer.attention_norm is not None:
-        _assign_norm(layer.attention_norm, params, f"{prefix}layer_norm1")
-        _assign_norm(layer.mlp_norm, params, f"{prefix}layer_norm2")
+    norms = {} if layer.attention_norm is None else ENCODER_NORMS
+    assign(layer, params, FEED_FORWARD | norms, prefix)
 
 
 def _encoder(params, inputs, config):
@@ -122,7 +119,7 @@ def _convolution_block(params, inputs, config):
     if block.second is not None:
         _assign_convolution(block.second, params, "conv1.1")
     if block.shortcut is not None:
-        _assign_linear(block.shortcut, params, "res.shortcut")
+        assign(block, params, {"shortcut": "res.shortcut"})
     fields = jnp.moveaxis(inputs["x"], 1, -1)
     return jnp.moveaxis(_on_grids(block, fields), -1, 1)
 
@@ -179,7 +176,7 @@ def _up(params, inputs, config):
 
 
 def _assign_spectral(layer, params, prefix):
-    _assign_linear(layer.skip, params, f"{prefix}linear")
+    assign(layer, params, {"skip": "linear"}, prefix)
     low, high = (params[f"{prefix}fourier_weight.{i}"] for i in (0, 1))
     # Ours counts the first frequency from the most negative one.
     kernel = jnp.concatenate([high, low], axis=2)
@@ -187,20 +184,21 @@ def _assign_spectral(layer, params, prefix):
 
 
 def _assign_spectral_decoder(decoder, params, prefix=""):
-    if decoder.lift is not None:
-        _assign_linear(decoder.lift, params, f"{prefix}fc")
+    names = {"perceptron.hidden.0": "regressor.0", "perceptron.out": "regressor.2"}
+    assign(decoder, params, names | _lift(decoder), prefix)
     for i, layer in enumerate(decoder.layers):
         _assign_spectral(layer, params, f"{prefix}spectral_conv.{i}.")
-    _assign_linear(decoder.perceptron.hidden[0], params, f"{prefix}regressor.0")
-    _assign_linear(decoder.perceptron.out, params, f"{prefix}regressor.2")
 
 
 def _assign_pointwise_decoder(decoder, params, prefix=""):
-    if decoder.lift is not None:
-        _assign_linear(decoder.lift, params, f"{prefix}fc")
-    for i, layer in enumerate(decoder.perceptron.hidden):
-        _assign_linear(layer, params, f"{prefix}ff.{i}.0")
-    _assign_linear(decoder.perceptron.out, params, f"{prefix}out")
+    hidden = range(len(decoder.perceptron.hidden))
+    names = {f"perceptron.hidden.{i}": f"ff.{i}.0" for i in hidden}
+    names |= {"perceptron.out": "out"}
+    assign(decoder, params, names | _lift(decoder), prefix)
+
+
+def _lift(decoder):
+    return {} if decoder.lift is None else {"lift": "fc"}
 
 
 def _decode(decoder, inputs, config):
@@ -310,15 +308,14 @@ def _transformer(params, inputs, config):
         _assign_down(model.down, params, "downscaler.")
         _assign_up(model.up, params, "upscaler.")
     else:
-        _assign_linear(model.lift, params, "downscaler.id")
-    layers = []
-    for i in range(config["num_encoder_layers"]):
-        layer = jax.tree.map(lambda leaf: leaf[0], model.layers)
+        assign(model, params, {"lift": "downscaler.id"})
+
+    def assign_layer(layer, i):
         _assign_encoder(layer, params, f"encoder_layers.{i}.")
-        layers.append(layer)
-    model.layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
-    assign = _assign_spectral_decoder if spectral else _assign_pointwise_decoder
-    assign(model.decoder, params, "regressor.")
+
+    model.layers = stacked(model.layers, config["num_encoder_layers"], assign_layer)
+    decoder = _assign_spectral_decoder if spectral else _assign_pointwise_decoder
+    decoder(model.decoder, params, "regressor.")
 
     def sample(values, pos, grid, boundary_values):
         return model(

@@ -7,30 +7,21 @@ from flax import nnx
 from opjax import nn
 from tests.builders import transformer
 from tests.golden.adapters import (
+    CLIPPED,
     Adapter,
     _assign_attention,
     _assign_basis,
-    _assign_linear,
-    _assign_mlp,
-    _assign_norm,
-    _block,
     _nodes,
+    assign,
+    assign_blocks,
+    assign_transformer,
+    evaluated,
+    shift_encoder,
+    stacked,
 )
 
-CLIPPED = (0.1, 5.0)
-
-
-def _stack(model, params, prefix, num_layers):
-    """Gives the model its blocks, parameters stacked over the layers."""
-    blocks = [_block(params, f"{prefix}blocks.{i}.", model) for i in range(num_layers)]
-    model.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
-
-
-def _shift_encoder(model, params, prefix=""):
-    """A constant added to the encoder's output is part of its bias here."""
-    bias = params[f"{prefix}preprocess.linear_post.bias"]
-    bias = bias + params[f"{prefix}placeholder"]
-    model.encoder.out.bias = nnx.Param(bias)
+FEED_FORWARD = {"hidden": "ff.lr1", "out": "ff.lr2"}
+ENCODER_NORMS = {"attention_norm": "layer_norm1", "mlp_norm": "layer_norm2"}
 
 
 def _physics_attention(params, inputs, config):
@@ -68,24 +59,13 @@ def _transolver(params, inputs, config):
         temperature_bounds=CLIPPED if config["sl"] else None,
         rngs=nnx.Rngs(0),
     )
-    _assign_mlp(model.encoder, params, "preprocess")
-    _shift_encoder(model, params)
-    if config["T"]:
-        _assign_linear(model.time_embedding.hidden, params, "time_fc.0")
-        _assign_linear(model.time_embedding.out, params, "time_fc.2")
-    _stack(model, params, "", config["L"])
-    last = f"blocks.{config['L'] - 1}."
-    _assign_norm(model.decoder_norm, params, last + "ln_3")
-    _assign_linear(model.decoder, params, last + "mlp2")
+    assign_transformer(model, params, config)
+    shift_encoder(model, params)
     mesh_points = inputs["x"]
     if unified:
         nodes = _nodes(config["sl"])
         mesh_points = jnp.broadcast_to(nodes[None], (len(mesh_points), *nodes.shape))
-    time = inputs["T"][:, 0] if config["T"] else None
-    axes = (0, 0 if config["fx"] else None, 0 if config["T"] else None)
-    return jax.vmap(lambda x, f, t: model(x, f, time=t), in_axes=axes)(
-        mesh_points, inputs.get("fx"), time
-    )
+    return evaluated(model, mesh_points, inputs, config)
 
 
 def _airfrans(params, inputs, config):
@@ -105,16 +85,12 @@ def _airfrans(params, inputs, config):
         reference_box=((-2.0, -1.5), (4.0, 1.5)) if unified else None,
         rngs=nnx.Rngs(0),
     )
-    _assign_mlp(model.encoder, params, "preprocess")
-    _shift_encoder(model, params)
+    assign_transformer(model, params, config)
+    shift_encoder(model, params)
     if unified:
         # Distances come first here, features of the mesh in the reference code.
         kernel = jnp.roll(model.encoder.hidden[0].kernel[...], -channels, axis=0)
         model.encoder.hidden[0].kernel = nnx.Param(kernel)
-    _stack(model, params, "", config["L"])
-    last = f"blocks.{config['L'] - 1}."
-    _assign_norm(model.decoder_norm, params, last + "ln_3")
-    _assign_linear(model.decoder, params, last + "mlp2")
     if unified:
         return model(inputs["data_pos"], inputs["data_x"])
     return model(inputs["data_x"])
@@ -137,11 +113,11 @@ def _rna(params, inputs, config):
         rngs=nnx.Rngs(0),
     )
     params = params.renamed(lambda name: name.replace("SelfAttn.", "Attn."))
-    _assign_mlp(model.encoder, params, f"{prefix}preprocess")
-    _assign_linear(model.encoder.hidden[1], params, f"{prefix}preprocess.linears.0.0")
-    _shift_encoder(model, params, prefix)
-    _stack(model, params, prefix, config["L"])
-    _assign_linear(model.decoder, params, "last_lin")
+    names = {"encoder": "preprocess", "encoder.hidden.1": "preprocess.linears.0.0"}
+    assign(model, params, names, prefix)
+    shift_encoder(model, params, prefix)
+    assign_blocks(model, params, config["L"], prefix)
+    assign(model, params, {"decoder": "last_lin"})
     return jax.nn.log_softmax(jax.vmap(model)(inputs["verts"]), axis=-1)
 
 
@@ -189,26 +165,22 @@ def _burgers_model(params, inputs, config):
         outer_norm=config["layer_norm"],
         rngs=nnx.Rngs(0),
     )
-    _assign_linear(model.lift, params, "feat_extract.id")
-    layers = []
-    for i in range(config["num_encoder_layers"]):
-        layer = jax.tree.map(lambda leaf: leaf[0], model.layers)
+    regressor = {"hidden.0": "0", "out": "2"}
+    assign(model, params, {"lift": "feat_extract.id"})
+    assign(model.decoder.perceptron, params, regressor, "regressor.regressor.")
+    norms = ENCODER_NORMS if config["layer_norm"] else {}
+
+    def assign_layer(layer, i):
         prefix = f"encoder_layers.{i}."
         _assign_coordinate_attention(layer.attention, params, f"{prefix}attn.")
-        _assign_linear(layer.hidden, params, f"{prefix}ff.lr1")
-        _assign_linear(layer.out, params, f"{prefix}ff.lr2")
-        if config["layer_norm"]:
-            _assign_norm(layer.attention_norm, params, f"{prefix}layer_norm1")
-            _assign_norm(layer.mlp_norm, params, f"{prefix}layer_norm2")
-        layers.append(layer)
-    model.layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+        assign(layer, params, FEED_FORWARD | norms, prefix)
+
+    model.layers = stacked(model.layers, config["num_encoder_layers"], assign_layer)
     for i, filters in enumerate(model.decoder.layers):
         prefix = f"regressor.spectral_conv.{i}."
         kernel = jnp.moveaxis(params[f"{prefix}fourier_weight"], 2, 0)
         filters.convolution.kernel = nnx.Param(kernel)
-        _assign_linear(filters.skip, params, f"{prefix}linear")
-    _assign_linear(model.decoder.perceptron.hidden[0], params, "regressor.regressor.0")
-    _assign_linear(model.decoder.perceptron.out, params, "regressor.regressor.2")
+        assign(filters, params, {"skip": "linear"}, prefix)
     return jax.vmap(model)(inputs["pos"], inputs["node"])
 
 

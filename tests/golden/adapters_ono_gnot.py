@@ -8,29 +8,18 @@ from flax import nnx
 
 from opjax import nn
 from tests.golden.adapters import (
+    TIME,
     Adapter,
-    _assign_linear,
-    _assign_mlp,
-    _assign_norm,
     _nodes,
+    assign,
+    evaluated,
+    stacked,
 )
-
-
-def _stacked(assign, like, count):
-    """Blocks like the first one of a stack, stacked again."""
-    one = jax.tree.map(lambda leaf: leaf[0], like)
-    found = [assign(jax.tree.map(lambda leaf: leaf, one), i) for i in range(count)]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
 
 
 def _assign_placeholder(mlp, params):
     """A constant added to the output: part of its bias here."""
     mlp.out.bias = nnx.Param(mlp.out.bias[...] + params["placeholder"])
-
-
-def _assign_time(model, params):
-    _assign_linear(model.time_embedding.hidden, params, "time_fc.0")
-    _assign_linear(model.time_embedding.out, params, "time_fc.2")
 
 
 def _assign_in_rows(layers, params, name):
@@ -49,34 +38,27 @@ def _position(inputs, config):
     return nn.ReferenceDistances(config["sd"], config["ref"]), points
 
 
-def _arguments(points, inputs, config):
-    """Points, features and times of all samples, and their axes."""
-    time = inputs["T"][:, 0] if config["T"] else None
-    axes = (0, 0 if config["fx"] else None, 0 if config["T"] else None)
-    return (points, inputs.get("fx"), time), axes
-
-
 # ONO
 
 BATCH = "batch"
 
 
+MEAN = {"query": "query", "key": "key", "value": "value", "out": "proj"}
+EFFICIENT = {"query": "to_q", "key": "to_k", "value": "to_v", "out": "to_out"}
+
+
 def _assign_mean(layer, params, prefix):
-    for name in ("query", "key", "value"):
-        _assign_linear(getattr(layer, name), params, prefix + name)
-    _assign_linear(layer.out, params, f"{prefix}proj")
+    assign(layer, params, MEAN, prefix)
 
 
 def _assign_efficient(layer, params, prefix):
-    for name in ("query", "key", "value"):
-        _assign_linear(getattr(layer, name), params, f"{prefix}to_{name[0]}")
-    _assign_linear(layer.out, params, f"{prefix}to_out")
+    assign(layer, params, EFFICIENT, prefix)
 
 
 def _assign_nystrom(layer, params, prefix):
     _assign_in_rows((layer.query, layer.key, layer.value), params, f"{prefix}to_qkv")
     layer.filters = nnx.Param(params[f"{prefix}res_conv.weight"][:, 0, :, 0])
-    _assign_linear(layer.out, params, f"{prefix}to_out.0")
+    assign(layer, params, {"out": "to_out.0"}, prefix)
 
 
 def _assign_shared_norm(layer, params, prefix):
@@ -84,7 +66,7 @@ def _assign_shared_norm(layer, params, prefix):
     for norm, name in ((layer.key_norm, "k_norm"), (layer.partner_norm, "v_norm")):
         norm.scale = nnx.Param(params[f"{prefix}{name}.weight"][None])
         norm.bias = nnx.Param(params[f"{prefix}{name}.bias"][None])
-    _assign_linear(layer.out, params, f"{prefix}to_out.0")
+    assign(layer, params, {"out": "to_out.0"}, prefix)
 
 
 ONO_ATTENTIONS = {
@@ -102,17 +84,15 @@ def _ono_attention(config):
     return partial(ONO_ATTENTIONS[config["attn_type"]][0], num_heads=config["h"])
 
 
-def _assign_ono_block(block, params, prefix, config, *, last):
-    _assign_norm(block.mesh.attention_norm, params, f"{prefix}ln_1")
-    assign = ONO_ATTENTIONS[config["attn_type"]][1]
-    assign(block.mesh.attention, params, f"{prefix}Attn.")
-    _assign_norm(block.mesh.mlp_norm, params, f"{prefix}ln_2")
-    _assign_mlp(block.mesh.mlp, params, f"{prefix}mlp")
-    _assign_linear(block.modes, params, f"{prefix}proj")
+ONO_BLOCK = {"mesh.attention_norm": "ln_1", "mesh.mlp_norm": "ln_2", "norm": "ln_3"}
+ONO_BLOCK |= {"mesh.mlp": "mlp", "modes": "proj", "out": "mlp2"}
+
+
+def _assign_ono_block(block, params, prefix, config):
+    assign(block, params, ONO_BLOCK, prefix)
+    assign_attention = ONO_ATTENTIONS[config["attn_type"]][1]
+    assign_attention(block.mesh.attention, params, f"{prefix}Attn.")
     block.gain_logits = nnx.Param(params[f"{prefix}mu"])
-    _assign_norm(block.norm, params, f"{prefix}ln_3")
-    (_assign_linear if last else _assign_mlp)(block.out, params, f"{prefix}mlp2")
-    return block
 
 
 def _ono_block(params, inputs, config):
@@ -125,7 +105,7 @@ def _ono_block(params, inputs, config):
         batch_axis=BATCH,
         rngs=nnx.Rngs(0),
     )
-    _assign_ono_block(block, params, "", config, last=config["last_layer"])
+    _assign_ono_block(block, params, "", config)
     x, f, _ = jax.vmap(block, axis_name=BATCH)(inputs["x"], inputs["fx"])
     return jnp.concatenate([x, f], axis=-1)
 
@@ -149,67 +129,60 @@ def _ono(params, inputs, config, *, original=False):
         batch_axis=BATCH,
         rngs=nnx.Rngs(0),
     )
-    if original:
-        _assign_mlp(model.encoder, params, "preprocess")
-    else:
-        _assign_mlp(model.mesh_encoder, params, "preprocess_x")
-        _assign_mlp(model.encoder, params, "preprocess_z")
+    encoders = {"mesh_encoder": "preprocess_x", "encoder": "preprocess_z"}
+    names = {"encoder": "preprocess"} if original else encoders
+    assign(model, params, names | (TIME if config["T"] else {}))
+    if not original:
         _assign_placeholder(model.encoder, params)
-    if config["T"]:
-        _assign_time(model, params)
 
-    def assign(block, i):
-        last = i == config["L"] - 1
-        return _assign_ono_block(block, params, f"blocks.{i}.", config, last=last)
+    def assign_block(block, i):
+        _assign_ono_block(block, params, f"blocks.{i}.", config)
 
-    model.blocks = _stacked(assign, model.blocks, config["L"] - 1)
-    assign(model.last, config["L"] - 1)
+    model.blocks = stacked(model.blocks, config["L"] - 1, assign_block)
+    assign_block(model.last, config["L"] - 1)
     covariances = None
     if config["mode"] == "eval":
         covariances = jnp.stack(
             [inputs[f"feature_cov.{i}"] for i in range(config["L"])]
         )
-    arguments, axes = _arguments(points, inputs, config)
-    return jax.vmap(
-        lambda x, f, t: model(x, f, time=t, covariances=covariances),
-        in_axes=axes,
-        axis_name=BATCH,
-    )(*arguments)
+    call = partial(model, covariances=covariances)
+    return evaluated(call, points, inputs, config, axis_name=BATCH)
 
 
 # GNOT
 
 
 def _assign_experts(experts, params, prefix):
-    def assign(mlp, i):
-        _assign_linear(mlp.hidden[0], params, f"{prefix}.{i}.0")
-        _assign_linear(mlp.out, params, f"{prefix}.{i}.2")
-        return mlp
+    def assign_expert(mlp, i):
+        assign(mlp, params, {"hidden.0": "0", "out": "2"}, f"{prefix}.{i}.")
 
     count = len(jax.tree.leaves(experts)[0])
-    experts.experts = _stacked(assign, experts.experts, count)
+    experts.experts = stacked(experts.experts, count, assign_expert)
+
+
+GNOT_BLOCK = {"cross_norm": "ln1", "cross_experts_norm": "ln3", "self_norm": "ln4"}
+GNOT_BLOCK |= {"self_experts_norm": "ln5"}
+CROSS = {"query": "query", "out": "proj"}
+ONE_INPUT = {"input_norms.0": "ln2", "cross_attention.keys.0": "crossattn.key"}
+ONE_INPUT |= {"cross_attention.values.0": "crossattn.value"}
 
 
 def _assign_gnot_block(block, params, prefix, *, original=False):
-    for i, layer in enumerate((*block.gates.hidden, block.gates.out)):
-        _assign_linear(layer, params, f"{prefix}gatenet.{2 * i}")
-    _assign_norm(block.cross_norm, params, f"{prefix}ln1")
-    cross, name = block.cross_attention, f"{prefix}crossattn."
-    for i, norm in enumerate(block.input_norms):
-        own = f"ln2_branch.{i}" if original else "ln2"
-        _assign_norm(norm, params, prefix + own)
-        for linears, kind in ((cross.keys, "key"), (cross.values, "value")):
-            own = f"{kind}s.{i}" if original else kind
-            _assign_linear(linears[i], params, name + own)
-    _assign_linear(cross.query, params, f"{name}query")
-    _assign_linear(cross.out, params, f"{name}proj")
+    count = len(block.gates.hidden)
+    names = GNOT_BLOCK | {"gates.out": f"gatenet.{2 * count}"}
+    names |= {f"gates.hidden.{i}": f"gatenet.{2 * i}" for i in range(count)}
+    names |= {} if original else ONE_INPUT
+    for i in range(len(block.input_norms) if original else 0):
+        names |= {
+            f"input_norms.{i}": f"ln2_branch.{i}",
+            f"cross_attention.keys.{i}": f"crossattn.keys.{i}",
+            f"cross_attention.values.{i}": f"crossattn.values.{i}",
+        }
+    assign(block, params, names, prefix)
+    assign(block.cross_attention, params, CROSS, f"{prefix}crossattn.")
     _assign_experts(block.cross_experts, params, f"{prefix}moe_mlp1")
-    _assign_norm(block.cross_experts_norm, params, f"{prefix}ln3")
-    _assign_norm(block.self_norm, params, f"{prefix}ln4")
     _assign_mean(block.self_attention, params, f"{prefix}selfattn.")
     _assign_experts(block.self_experts, params, f"{prefix}moe_mlp2")
-    _assign_norm(block.self_experts_norm, params, f"{prefix}ln5")
-    return block
 
 
 def _gnot_attention(params, inputs, config):
@@ -219,10 +192,7 @@ def _gnot_attention(params, inputs, config):
         _assign_mean(layer, params, "")
         return jax.vmap(layer)(inputs["x"])
     layer = nn.attention.NormalizedCrossAttention(config["dim"], **options)
-    _assign_linear(layer.query, params, "query")
-    _assign_linear(layer.keys[0], params, "key")
-    _assign_linear(layer.values[0], params, "value")
-    _assign_linear(layer.out, params, "proj")
+    assign(layer, params, CROSS | {"keys.0": "key", "values.0": "value"})
     return jax.vmap(lambda x, y: layer(x, (y,)))(inputs["x"], inputs["y"])
 
 
@@ -273,26 +243,23 @@ def _gnot(params, inputs, config):
         time_embedding=config["T"],
         rngs=nnx.Rngs(0),
     )
-    _assign_mlp(model.point_encoder, params, "preprocess_x")
-    _assign_mlp(model.encoder, params, "preprocess_z")
+    names = {"point_encoder": "preprocess_x", "encoder": "preprocess_z"}
+    names |= {"decoder.hidden.0": "fc1", "decoder.out": "fc2"}
+    assign(model, params, names | (TIME if config["T"] else {}))
     _assign_placeholder(model.encoder, params)
-    if config["T"]:
-        _assign_time(model, params)
-    model.blocks = _stacked(
-        lambda block, i: _assign_gnot_block(block, params, f"blocks.{i}."),
-        model.blocks,
-        config["L"],
-    )
-    _assign_linear(model.decoder.hidden[0], params, "fc1")
-    _assign_linear(model.decoder.out, params, "fc2")
 
-    def evaluate(points, f, time, coordinates):
+    def assign_block(block, i):
+        _assign_gnot_block(block, params, f"blocks.{i}.")
+
+    model.blocks = stacked(model.blocks, config["L"], assign_block)
+
+    def evaluate(both, f, time):
         # Experts see coordinates, whatever the position features are of.
+        points, coordinates = both
         streams = model.encode(points, f, time=time)
         return model.decode(*streams, coordinates)
 
-    arguments, axes = _arguments(points, inputs, config)
-    return jax.vmap(evaluate, in_axes=(*axes, 0))(*arguments, inputs["x"])
+    return evaluated(evaluate, (points, inputs["x"]), inputs, config)
 
 
 def _original_gnot(params, inputs, config):
@@ -313,23 +280,20 @@ def _original_gnot(params, inputs, config):
     )
 
     def assign_mlp(mlp, name):
-        first, *rest = mlp.hidden
-        _assign_linear(first, params, f"{name}.linear_pre")
-        for i, layer in enumerate(rest):
-            _assign_linear(layer, params, f"{name}.linears.{i}")
-        _assign_linear(mlp.out, params, f"{name}.linear_post")
+        names = {"hidden.0": "linear_pre", "out": "linear_post"}
+        rest = range(len(mlp.hidden) - 1)
+        names |= {f"hidden.{i + 1}": f"linears.{i}" for i in rest}
+        assign(mlp, params, names, f"{name}.")
 
     assign_mlp(model.point_encoder, "trunk_mlp")
     for i, encoder in enumerate(model.encoders):
         assign_mlp(encoder, f"branch_mlps.{i}")
     assign_mlp(model.decoder, "out_mlp")
-    model.blocks = _stacked(
-        lambda block, i: _assign_gnot_block(
-            block, params, f"blocks.{i}.", original=True
-        ),
-        model.blocks,
-        config["L"],
-    )
+
+    def assign_block(block, i):
+        _assign_gnot_block(block, params, f"blocks.{i}.", original=True)
+
+    model.blocks = stacked(model.blocks, config["L"], assign_block)
     functions = [inputs[f"f.{i}"] for i in range(count)]
     return jax.vmap(lambda x, theta, f: model(x, parameters=theta, inputs=f))(
         inputs["x"], inputs["theta"], functions
@@ -356,8 +320,9 @@ def _deeponet(params, inputs, config):
     )
     for net, name in ((model.branch, "branch"), (model.trunk, "trunk")):
         if net is not None:
-            for i, layer in enumerate((*net.hidden, net.out)):
-                _assign_linear(layer, params, f"{name}.linears.{i}")
+            count = len(net.hidden)
+            names = {f"hidden.{i}": f"{i}" for i in range(count)} | {"out": f"{count}"}
+            assign(net, params, names, f"{name}.linears.")
     if model.bias is not None:
         names = ["b"] if pod else [f"b.{i}" for i in range(config["num_outputs"])]
         model.bias = nnx.Param(jnp.stack([params[n].reshape(()) for n in names]))

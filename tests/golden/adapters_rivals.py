@@ -9,24 +9,18 @@ from flax import nnx
 import opjax
 from opjax import nn
 from opjax.nn.bases import adaptive
-from tests.golden.adapters import (
-    Adapter,
-    _assign_linear,
-    _assign_mlp,
-    _assign_norm,
-)
+from tests.golden.adapters import BLOCK, MAPS, Adapter, assign, stacked
 
 _ACT = {None: "gelu_tanh", "gelu": "gelu_tanh", "silu": "silu"}
 
 
-def _stacked(model, params, prefix, num_layers, assign):
-    """Gives every block of a model its parameters, and stacks them."""
-    blocks = []
-    for i in range(num_layers):
-        block = jax.tree.map(lambda leaf: leaf[0], model.blocks)
-        assign(block, params, f"{prefix}.{i}.")
-        blocks.append(block)
-    model.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
+def _assign_blocks(model, params, prefix, num_layers, assign_block):
+    """Gives every block of a model its parameters."""
+    model.blocks = stacked(
+        model.blocks,
+        num_layers,
+        lambda block, i: assign_block(block, params, f"{prefix}.{i}."),
+    )
 
 
 # FLARE
@@ -68,19 +62,14 @@ def _flare_layer(config, features):
 
 def _assign_perceptron(mlp, params, name):
     if f"{name}.fc.weight" in params:
-        return _assign_linear(mlp.out, params, f"{name}.fc")
-    first, *middle = mlp.hidden
-    _assign_linear(first, params, f"{name}.fc1")
-    for i, layer in enumerate(middle):
-        _assign_linear(layer, params, f"{name}.fcs.{i}")
-    return _assign_linear(mlp.out, params, f"{name}.fc2")
-
-
-def _assign_any_norm(norm, params, name):
-    if isinstance(norm, nn.layers.RMSNorm):
-        norm.scale = nnx.Param(params[f"{name}.weight"])
+        assign(mlp, params, {"out": "fc"}, f"{name}.")
     else:
-        _assign_norm(norm, params, name)
+        _assign_layers(mlp, params, f"{name}.", "fc1", "fcs", "fc2")
+
+
+def _assign_layers(mlp, params, prefix, first, middle, last):
+    names = {f"hidden.{i + 1}": f"{middle}.{i}" for i in range(len(mlp.hidden) - 1)}
+    assign(mlp, params, {"hidden.0": first, "out": last} | names, prefix)
 
 
 def _assign_flare(layer, params, prefix=""):
@@ -88,10 +77,9 @@ def _assign_flare(layer, params, prefix=""):
     layer.latents = nnx.Param(latents)
     _assign_perceptron(layer.key, params, f"{prefix}k_proj")
     _assign_perceptron(layer.value, params, f"{prefix}v_proj")
-    if layer.key_norm is not None:
-        _assign_any_norm(layer.key_norm, params, f"{prefix}k_norm")
-        _assign_any_norm(layer.latent_norm, params, f"{prefix}q_norm")
-    _assign_linear(layer.out, params, f"{prefix}out_proj")
+    norms = {"key_norm": "k_norm", "latent_norm": "q_norm"}
+    norms = {} if layer.key_norm is None else norms
+    assign(layer, params, {"out": "out_proj"} | norms, prefix)
 
 
 def _flare_attention(params, inputs, config):
@@ -102,8 +90,7 @@ def _flare_attention(params, inputs, config):
 
 
 def _flare_block(block, params, prefix):
-    _assign_any_norm(block.attention_norm, params, f"{prefix}norm1")
-    _assign_any_norm(block.mlp_norm, params, f"{prefix}norm2")
+    assign(block, params, {"attention_norm": "norm1", "mlp_norm": "norm2"}, prefix)
     _assign_flare(block.attention, params, f"{prefix}att.")
     _assign_perceptron(block.mlp, params, f"{prefix}mlp")
 
@@ -128,9 +115,9 @@ def _flare_model(params, inputs, config):
         rngs=nnx.Rngs(0),
     )
     _assign_perceptron(model.encoder, params, "in_proj")
-    _stacked(model, params, "blocks", config["num_blocks"], _flare_block)
+    _assign_blocks(model, params, "blocks", config["num_blocks"], _flare_block)
     if model.decoder_norm is not None:
-        _assign_any_norm(model.decoder_norm, params, "out_proj.0")
+        assign(model, params, {"decoder_norm": "out_proj.0"})
     _assign_perceptron(model.decoder, params, "out_proj.1")
     axes = (0, 0 if config["fx"] else None)
     return jax.vmap(model, in_axes=axes)(inputs["x"], inputs.get("fx"))
@@ -152,16 +139,18 @@ class _RecordedBasis(adaptive.NoisyBasis):
         return key
 
 
+EIDETIC = {
+    "basis.projection": "in_project_x",
+    "basis.scores": "in_project_slice",
+    "basis.temperature.hidden.0": "proj_temperature.0",
+    "basis.temperature.out": "proj_temperature.2",
+}
+
+
 def _assign_eidetic(layer, params, prefix=""):
-    basis = layer.basis
-    _assign_linear(basis.projection, params, f"{prefix}in_project_x")
-    _assign_linear(basis.scores, params, f"{prefix}in_project_slice")
-    _assign_linear(basis.temperature.hidden[0], params, f"{prefix}proj_temperature.0")
-    _assign_linear(basis.temperature.out, params, f"{prefix}proj_temperature.2")
-    basis.temperature_bias = nnx.Param(params[f"{prefix}bias"].reshape(-1))
-    for name, letter in (("query", "q"), ("key", "k"), ("value", "v")):
-        _assign_linear(getattr(layer.mixer, name), params, f"{prefix}to_{letter}")
-    _assign_linear(layer.out, params, f"{prefix}to_out.0")
+    assign(layer, params, EIDETIC | MAPS, prefix)
+    bias = params[f"{prefix}bias"].reshape(-1)
+    layer.basis.temperature_bias = nnx.Param(bias)
 
 
 def _eidetic(params, config):
@@ -194,9 +183,7 @@ def _transolver_plus_without_noise(params, inputs, config):
 
 
 def _transolver_plus_block(block, params, prefix):
-    _assign_norm(block.attention_norm, params, f"{prefix}ln_1")
-    _assign_norm(block.mlp_norm, params, f"{prefix}ln_2")
-    _assign_mlp(block.mlp, params, f"{prefix}mlp")
+    assign(block, params, BLOCK, prefix)
     _assign_eidetic(block.attention, params, f"{prefix}Attn.")
 
 
@@ -224,14 +211,13 @@ def _transolver_plus_model(params, inputs, config):
         mlp_ratio=config["mlp_ratio"],
         rngs=nnx.Rngs(0),
     )
-    _assign_mlp(model.encoder, params, "preprocess")
+    assign(model, params, {"encoder": "preprocess"})
     if unified:  # distances come first here, features in the reference code
         kernel = jnp.roll(model.encoder.hidden[0].kernel[...], -config["fun_dim"], 0)
         model.encoder.hidden[0].kernel = nnx.Param(kernel)
-    _stacked(model, params, "blocks", num_layers, _transolver_plus_block)
+    _assign_blocks(model, params, "blocks", num_layers, _transolver_plus_block)
     last = f"blocks.{num_layers - 1}."
-    _assign_norm(model.decoder_norm, params, last + "ln_3")
-    _assign_linear(model.decoder, params, last + "mlp2")
+    assign(model, params, {"decoder_norm": "ln_3", "decoder": "mlp2"}, last)
     basis = model.blocks.attention.basis
     bias = params["preprocess.linear_post.bias"] + params["placeholder"]
     uniform = [inputs[f"uniform.{i}"] for i in range(num_layers)]
@@ -260,27 +246,24 @@ def _transolver_plus_model(params, inputs, config):
 
 
 def _assign_deep(mlp, params, name):
-    first, *middle = mlp.hidden
-    _assign_linear(first, params, f"{name}.input")
-    for i, layer in enumerate(middle):
-        _assign_linear(layer, params, f"{name}.hidden.{i}")
-    _assign_linear(mlp.out, params, f"{name}.output")
+    _assign_layers(mlp, params, f"{name}.", "input", "hidden", "output")
 
 
 def _assign_latent_attention(layer, params, prefix=""):
     names = {"query": "Wq", "key": "Wk", "value": "Wv", "out": "proj"}
     for ours, theirs in names.items():
         linear, name = getattr(layer, ours), f"{prefix}{theirs}"
-        _assign_linear(linear, params, name)
+        assign(layer, params, {ours: name})
         if f"{name}.bias" not in params:
             linear.bias = nnx.Param(jnp.zeros_like(linear.kernel[...][0]))
 
 
+LATENT = {"attention_norm": "ln1", "mlp_norm": "ln2"}
+LATENT |= {"mlp.hidden.0": "mlp.0", "mlp.out": "mlp.2"}
+
+
 def _latent_block(block, params, prefix):
-    _assign_norm(block.attention_norm, params, f"{prefix}ln1")
-    _assign_norm(block.mlp_norm, params, f"{prefix}ln2")
-    _assign_linear(block.mlp.hidden[0], params, f"{prefix}mlp.0")
-    _assign_linear(block.mlp.out, params, f"{prefix}mlp.2")
+    assign(block, params, LATENT, prefix)
     _assign_latent_attention(block.attention, params, f"{prefix}self_attn.")
 
 
@@ -309,7 +292,7 @@ def _lno(params, config, *, own_decoder_scores=False):
         rngs=nnx.Rngs(0),
     )
     if config["n_block"]:
-        _stacked(model, params, "attn_blocks", config["n_block"], _latent_block)
+        _assign_blocks(model, params, "attn_blocks", config["n_block"], _latent_block)
     _assign_deep(model.decoder, params, "out_mlp")
     return model
 
