@@ -195,29 +195,38 @@ def relative_error(actual, expected):
     return np.linalg.norm(actual - expected) / np.linalg.norm(expected)
 
 
-def check_value(function, oracle, args, *, rtol=1e-10):
-    expected = oracle(*args)
-    actual = function(*args)
+def check(function, oracle, args, **differences):
+    """Compares values and gradients, both by one program."""
+    _compare(check_gradient(function, oracle, args, **differences), oracle(*args))
+
+
+def check_value(function, oracle, args):
+    _compare(function(*args), oracle(*args))
+
+
+def _compare(actual, expected):
     assert actual.dtype == jnp.float64
     assert actual.shape == expected.shape
-    assert_allclose(actual, expected, rtol=rtol, atol=rtol * _size(expected))
+    assert_allclose(actual, expected, rtol=1e-10, atol=1e-10 * _size(expected))
 
 
 def check_gradient(function, oracle, args, *, rtol=1e-7, step=1e-3, seed=1):
     """Compares the VJP with fourth-order central differences of the oracle.
 
     One random cotangent, and one random direction per argument: a wrong entry of any
-    gradient changes the inner products almost surely.
+    gradient changes the inner products almost surely. Returns the value.
     """
     rng = np.random.default_rng(seed)
     args = [np.asarray(a, float) for a in args]
     cotangent = rng.normal(size=oracle(*args).shape)
 
     @jax.jit
-    def gradients(*args):
-        return jax.vjp(function, *args)[1](jnp.asarray(cotangent))
+    def both(*args):
+        pull = jax.vjp(function, *args)[1]
+        return function(*args), pull(jnp.asarray(cotangent))
 
-    for i, gradient in enumerate(gradients(*args)):
+    value, gradients = both(*args)
+    for i, gradient in enumerate(gradients):
         direction = rng.normal(size=args[i].shape)
 
         def along(t, i=i, direction=direction):
@@ -229,6 +238,7 @@ def check_gradient(function, oracle, args, *, rtol=1e-7, step=1e-3, seed=1):
         assert expected != 0, f"the oracle does not depend on argument {i}"
         actual = np.sum(np.asarray(gradient) * direction)
         assert_allclose(actual, expected, rtol=rtol, err_msg=f"argument {i}")
+    return value
 
 
 def check_transforms(function, args, *, rtol32=1e-4):

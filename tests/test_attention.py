@@ -127,12 +127,8 @@ def case(request, rng):
     return function, oracle, [make(rng) for make in makers]
 
 
-def test_value_matches_the_oracle(case):
-    oracles.check_value(*case)
-
-
-def test_gradient_matches_the_oracle(case):
-    oracles.check_gradient(*case)
+def test_value_and_gradient_match_the_oracle(case):
+    oracles.check(*case)
 
 
 @pytest.mark.parametrize("case", by_day(CASES, list(CASES)[::4]), indirect=True)

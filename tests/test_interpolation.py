@@ -59,8 +59,7 @@ def test_values_and_gradients_equal_the_sums_over_corners(rng, grid_shape, new_s
         return interpolated(values, grid_shape, new_shape)
 
     args = (rng.normal(size=(math.prod(grid_shape), 2)),)
-    oracles.check_value(function, oracle, args)
-    oracles.check_gradient(function, oracle, args)
+    oracles.check(function, oracle, args)
     oracles.check_transforms(function, args)
 
 

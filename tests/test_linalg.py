@@ -118,8 +118,7 @@ def test_half_precision_is_solved_in_single_and_returned_in_half(problem, half):
 
 def test_solve_is_a_linear_solve(rng):
     args = rng.normal(size=(4, 4)), rng.normal(size=(4, 2))
-    oracles.check_value(linalg.solve, np.linalg.solve, args)
-    oracles.check_gradient(linalg.solve, np.linalg.solve, args)
+    oracles.check(linalg.solve, np.linalg.solve, args)
     oracles.check_transforms(linalg.solve, args)
 
 
@@ -282,8 +281,7 @@ def test_whitened_columns_are_uncorrelated(rng):
         factor = np.linalg.cholesky(matrix + matrix.T)
         return np.linalg.solve(factor, values.T).T
 
-    oracles.check_value(whiten, oracle, args)
-    oracles.check_gradient(whiten, oracle, args)
+    oracles.check(whiten, oracle, args)
 
 
 def test_an_indefinite_covariance_is_repaired_or_not(rng):

@@ -112,8 +112,7 @@ def test_scattered_weights_are_neighbour_distances_to_the_dimension(rng, dimensi
     def oracle(points):
         return oracles.scattered_weights(points, 3, 2.0)
 
-    oracles.check_value(function, oracle, (points,))
-    oracles.check_gradient(function, oracle, (points,), step=1e-5, rtol=1e-6)
+    oracles.check(function, oracle, (points,), step=1e-5, rtol=1e-6)
     oracles.check_transforms(function, (points,))
 
 

@@ -71,8 +71,7 @@ def test_value_and_gradient(rng, grid_shape, modes):
     function = functools.partial(convolve, grid_shape=grid_shape)
     oracle = functools.partial(summed, grid_shape=grid_shape)
     args = problem(rng, grid_shape, modes)
-    oracles.check_value(jax.jit(function), oracle, args)
-    oracles.check_gradient(function, oracle, args)
+    oracles.check(function, oracle, args)
 
 
 def test_jit_vmap_and_float32(rng):

@@ -47,8 +47,7 @@ attend = jax.jit(opjax.orthonormal_attention)
 
 
 def test_values_and_gradients_match_the_oracle(sample):
-    oracles.check_value(opjax.orthonormal_attention, kernel, sample)
-    oracles.check_gradient(opjax.orthonormal_attention, kernel, sample)
+    oracles.check(opjax.orthonormal_attention, kernel, sample)
     oracles.check_transforms(opjax.orthonormal_attention, sample, rtol32=1e-3)
 
 
@@ -56,8 +55,7 @@ def test_weighted_values_and_gradients_match_the_oracle(sample, weights):
     def weighted(value, features, gains, w):
         return opjax.orthonormal_attention(value, features, gains, quadrature_weights=w)
 
-    oracles.check_value(weighted, kernel, (*sample, weights))
-    oracles.check_gradient(weighted, kernel, (*sample, weights))
+    oracles.check(weighted, kernel, (*sample, weights))
 
 
 def test_the_covariance_is_the_mean_of_products(sample, weights):

@@ -184,8 +184,7 @@ def prolong_case(cover, sets, rng):
 @pytest.mark.parametrize("of", [restrict_case, prolong_case])
 def test_restrict_and_prolong_are_the_boolean_matrices(name, of, rng):
     function, oracle, args = of(*make(name), rng)
-    oracles.check_value(function, oracle, args)
-    oracles.check_gradient(function, oracle, args)
+    oracles.check(function, oracle, args)
     oracles.check_transforms(function, args)
 
 

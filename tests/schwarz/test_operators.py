@@ -111,8 +111,7 @@ def test_low_rank_attention_is_a_product_of_matrices(rng):
     def oracle(q, k, v):
         return (q @ k.T) @ v
 
-    oracles.check_value(schwarz.low_rank_attention, oracle, args)
-    oracles.check_gradient(schwarz.low_rank_attention, oracle, args)
+    oracles.check(schwarz.low_rank_attention, oracle, args)
     oracles.check_transforms(schwarz.low_rank_attention, args)
 
 
@@ -120,8 +119,7 @@ def test_low_rank_attention_is_a_product_of_matrices(rng):
 def test_matrix_free_is_the_dense_operator(case, of, rng):
     function, oracle = of(*case)
     args = inputs(*case, rng)[: 3 if of is one_level_case else 5]
-    oracles.check_value(jax.jit(function), oracle, args)
-    oracles.check_gradient(function, oracle, args)
+    oracles.check(function, oracle, args)
 
 
 @pytest.mark.nightly
@@ -141,8 +139,7 @@ def test_coarse_restrict_and_prolong_are_the_matrix_of_the_functions(case, rng):
     ):
         args = (rng.normal(size=(size, 2)),)
         function = jax.jit(functools.partial(function, coarse_space=coarse_space))
-        oracles.check_value(function, matrix.__matmul__, args)
-        oracles.check_gradient(function, matrix.__matmul__, args)
+        oracles.check(function, matrix.__matmul__, args)
 
 
 def test_coarse_restrict_and_prolong_are_adjoint(case, rng):
@@ -193,8 +190,7 @@ def test_mapped_padded_blocks_are_a_loop_over_exact_blocks(case, weighting, rng)
     def oracle(weights, values):
         return weighted_sum(weights, values, sets_of(cover), weighting)
 
-    oracles.check_value(jax.jit(function), oracle, (weights, values))
-    oracles.check_gradient(function, oracle, (weights, values))
+    oracles.check(function, oracle, (weights, values))
 
 
 @pytest.mark.parametrize("weighting", ["symmetric", "restricted"])

@@ -27,8 +27,7 @@ def test_layer_norm_equals_its_formula_in_value_and_gradient(rng):
         return module(x)
 
     args = rng.normal(size=(5, 4)), rng.normal(size=4), rng.normal(size=4)
-    oracles.check_value(layer, normalized, args)
-    oracles.check_gradient(layer, normalized, args)
+    oracles.check(layer, normalized, args)
 
 
 def test_layer_norm_adds_its_epsilon_to_the_variance(rng):
@@ -76,8 +75,7 @@ def test_rms_norm_equals_its_formula_in_value_and_gradient(rng):
         return np.stack(rows) * scale
 
     args = rng.normal(size=(5, 4)), rng.normal(size=4)
-    oracles.check_value(layer, formula, args)
-    oracles.check_gradient(layer, formula, args)
+    oracles.check(layer, formula, args)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

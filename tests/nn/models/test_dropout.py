@@ -1,5 +1,6 @@
 """Dropout of encoder layers: what it drops, in which layers, and when."""
 
+import functools
 from functools import partial
 
 import jax
@@ -10,11 +11,12 @@ from flax import nnx
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
-from tests.nn.parameters import evaluate
+from tests.nn.parameters import built_once, evaluate
 
 RATE = 0.25
 
 
+@functools.cache
 def layers(count):
     """Returns stacked encoder layers; their attention is the identity."""
 
@@ -82,11 +84,16 @@ def test_layers_places_and_keys_have_masks_of_their_own():
     assert len(masks) == 2 * 3 * 3
 
 
-def test_models_draw_noise_only_with_a_rate():
-    model = nn.SuperResolutionTransformer(
-        **{"features": 4, "num_layers": 1, "hidden_features": 4, "modes": 3},
+@built_once
+def super_resolution():
+    return nn.SuperResolutionTransformer(
+        **{"features": 4, "num_layers": 2, "hidden_features": 4, "modes": 3},
         **{"decoder_features": 2, "attention": Same, "rngs": nnx.Rngs(0)},
     )
+
+
+def test_models_draw_noise_only_with_a_rate():
+    model = super_resolution()
     assert not nn.bases.draws_noise(nn.models.with_dropout(model, 0.0))
     assert nn.bases.draws_noise(nn.models.with_dropout(model, 0.5))
 
@@ -119,6 +126,7 @@ def test_a_rate_out_of_range_is_refused(rate):
         nn.models.Dropout(one(layers(1), 0), rate)
 
 
+@built_once
 def transformer(**given):
     return nn.OperatorTransformer(
         position=nn.Coordinates(2),
@@ -199,10 +207,7 @@ def test_without_dropout_a_model_computes_the_same_in_chunks(rng):
 
 
 def test_without_dropout_encoder_layers_compute_the_same(rng):
-    model = nn.SuperResolutionTransformer(
-        **{"features": 4, "num_layers": 2, "hidden_features": 4, "modes": 3},
-        **{"decoder_features": 2, "attention": Same, "rngs": nnx.Rngs(0)},
-    )
+    model = super_resolution()
     layers = model.layers
     bare = nn.models.without_dropout(nn.models.with_dropout(model, RATE))
     z = jnp.asarray(rng.normal(size=(5, 4)), jnp.float32)
