@@ -2,6 +2,8 @@
 
 from functools import partial
 
+from flax import nnx
+
 from opjax import nn
 
 BASES = {"functional": nn.mixers.FunctionalMap, "transolver": nn.mixers.SoftmaxMap}
@@ -55,3 +57,10 @@ def transformer(
     return nn.OperatorTransformer(
         position=position, attention=attend, basis=basis, features=features, **options
     )
+
+
+def small_operator(**options):
+    """An `nn.OperatorTransformer` in the plane, from eight channels in two layers."""
+    sizes = {"feature_dim": 1, "out_features": 1, "features": 8, "num_layers": 2}
+    options = {"position": nn.Coordinates(2), "rngs": nnx.Rngs(0)} | sizes | options
+    return nn.OperatorTransformer(**options)

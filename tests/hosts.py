@@ -21,7 +21,6 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from opjax import learn, nn, training
 from opjax.learn import FreshTask, Settings, Task, fit
@@ -29,6 +28,7 @@ from opjax.learn.run import buckets, devices, fitting, hosts
 from opjax.learn.run.loop import Loop
 from opjax.learn.tasks import outcome
 from opjax.training import checkpoint, sharding
+from tests.builders import small_operator
 from tests.learn import test_buckets
 from tests.sharded import arrays, line, line_batch, line_error, loss
 
@@ -112,14 +112,10 @@ def meshes():
     def metric(model, sample, **split):
         return loss(model, jax.tree.map(lambda x: x[None], sample), **split)
 
-    model = nn.OperatorTransformer(
-        position=nn.Coordinates(2),
-        feature_dim=1,
+    model = small_operator(
         out_features=2,
-        features=8,
         num_layers=1,
         attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=4),
-        rngs=nnx.Rngs(0),
     )
     task = Task(
         train=(data,), loss=loss, validation=(data,), metric=metric, over_points=True

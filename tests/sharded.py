@@ -27,6 +27,7 @@ from opjax.learn import FreshTask, Settings, Task, fit
 from opjax.learn.run import devices, fitting
 from opjax.training import sharding
 from tests import explicit
+from tests.builders import small_operator
 from tests.nn.models.test_chunks import build
 
 BOTH = {"points": 4, "batch": 2}
@@ -129,14 +130,9 @@ def pooled():
 
 def training_steps(dtype, microbatch, **sizes):
     """Distances of losses and models in fifty steps on padded samples."""
-    model = nn.OperatorTransformer(
-        position=nn.Coordinates(2),
-        feature_dim=1,
+    model = small_operator(
         out_features=2,
-        features=8,
-        num_layers=2,
         attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=4),
-        rngs=nnx.Rngs(0),
     )
     model = jax.tree.map(lambda x: x.astype(dtype), model)
     data, optimizer = arrays(4, 22, dtype), training.adamw(1e-3, weight_decay=1e-5)
@@ -201,19 +197,14 @@ def grid_arrays(count, grid, dtype=np.float64):
 def on_boxes(grid):
     """A model with attention on overlapping boxes and a coarse level."""
     attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
-    return nn.OperatorTransformer(
-        position=nn.Coordinates(2),
-        feature_dim=1,
+    return small_operator(
         out_features=2,
-        features=8,
-        num_layers=2,
         attention=partial(
             nn.SubdomainAttention,
             attention=attention,
             coarse=nn.mixers.FunctionalMap,
             subdomains=nn.attention.GridSubdomains(grid, 2, overlap=1),
         ),
-        rngs=nnx.Rngs(0),
     )
 
 

@@ -1,10 +1,10 @@
 """The benchmark of training steps times the models that it names."""
 
-import jax
 import pytest
 from flax import nnx
 
 from benchmarks import speed
+from tests.nn.parameters import size
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_models_have_the_published_size(name, parameters):
     model = nnx.eval_shape(
         lambda: speed.build(speed.CASES[name].model, chunk_size=None)
     )
-    found = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+    found = size(nnx.state(model, nnx.Param))
     assert found == parameters
 
 

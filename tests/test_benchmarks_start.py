@@ -6,28 +6,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from benchmarks import start
 from opjax import nn
+from tests.builders import small_operator
 
 POINTS = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (40, 2)), jnp.float32)
 
 
 def make(unit):
-    return nn.OperatorTransformer(
-        position=nn.Coordinates(2),
+    return small_operator(
         feature_dim=0,
-        out_features=1,
-        features=8,
-        num_layers=2,
         attention=partial(
             nn.BasisAttention,
             num_heads=2,
             basis=partial(nn.bases.SoftmaxBasis, num_heads=2, num_basis=6),
             mixer=partial(nn.mixers.FunctionalMap, ridge_unit=unit),
         ),
-        rngs=nnx.Rngs(0),
     )
 
 

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 import opjax
 from opjax import export, nn, normalize
 from tests import refused
-from tests.builders import transformer
+from tests.builders import small_operator, transformer
 from tests.nn.parameters import evaluate
 from tests.selection import by_day
 
@@ -171,10 +171,8 @@ def test_operators_of_the_mesh_alone_take_no_features(rng, tmp_path):
 def test_grid_models_convolve_as_is_best_on_every_platform(chunk_size):
     """Winograd's filters on a CPU only, wherever the program was exported."""
     grid_shape = 32, 32
-    operator = nn.OperatorTransformer(
-        position=nn.Coordinates(2),
+    operator = small_operator(
         feature_dim=0,
-        out_features=1,
         features=64,
         num_layers=1,
         attention=partial(
@@ -183,7 +181,6 @@ def test_grid_models_convolve_as_is_best_on_every_platform(chunk_size):
             basis=partial(nn.bases.SoftmaxBasis, num_basis=8, grid_shape=grid_shape),
         ),
         chunk_size=chunk_size,
-        rngs=nnx.Rngs(0),
     )
     points = jax.ShapeDtypeStruct((1024, 2), jnp.float32)
 

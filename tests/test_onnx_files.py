@@ -19,6 +19,7 @@ from opjax.learn.cli import predict
 from opjax.learn.predict.functions import scalars_of
 from opjax.learn.registry import operators
 from tests import onnx_header, refused
+from tests.builders import small_operator
 from tests.exported import results_of, session
 from tests.learn.test_predict import make, operator
 from tests.selection import by_day
@@ -54,14 +55,10 @@ def in_double(model, *arrays):
 
 
 def functional():
-    return nn.OperatorTransformer(
-        position=nn.Coordinates(2),
+    return small_operator(
         feature_dim=2,
-        out_features=1,
         features=16,
-        num_layers=2,
         attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=8),
-        rngs=nnx.Rngs(0),
     )
 
 
@@ -200,14 +197,11 @@ def test_loops_and_places_in_a_batch_are_those_of_each_sample(function, rng, tmp
 def test_constant_features_leave_the_orthogonal_attention_finite(
     features, rng, tmp_path
 ):
-    model = nn.OperatorTransformer(
-        position=nn.Coordinates(2),
+    model = small_operator(
         feature_dim=2,
-        out_features=1,
         features=16,
         num_layers=1,
         attention=partial(nn.OrthogonalAttention, num_heads=2, num_basis=8),
-        rngs=nnx.Rngs(0),
     )
     inputs = export.Inputs(2, 2, min_points=8)
     onnx_files.save(tmp_path / "operator.onnx", model, inputs)

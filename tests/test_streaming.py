@@ -16,6 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from opjax import metrics, nn, streaming, training
 from opjax.precision import STORED_TYPES
 from opjax.streaming import Chunks, plan
+from tests.builders import small_operator
 from tests.nn.attention.layers import single
 from tests.nn.models.test_chunks import build
 from tests.nn.models.test_packing import ROUNDOFF, distance
@@ -88,14 +89,10 @@ def same(actual, expected):
 
 @functools.cache
 def deep():
-    return nn.OperatorTransformer(
-        position=nn.Coordinates(2),
-        feature_dim=1,
+    return small_operator(
         out_features=2,
-        features=8,
         num_layers=5,
         attention=functools.partial(nn.FunctionalAttention, num_heads=2, num_basis=4),
-        rngs=nnx.Rngs(0),
     )
 
 
@@ -308,14 +305,10 @@ def test_what_cannot_be_streamed_is_refused(mesh, tmp_path):
     del mesh["features"]
     with pytest.raises(ValueError, match="has no features"):
         streaming.value_and_grad(model, mesh, Chunks(5), time=0.3)
-    fourier = nn.OperatorTransformer(
-        position=nn.Coordinates(2),
+    fourier = small_operator(
         feature_dim=0,
-        out_features=1,
-        features=8,
         num_layers=1,
         attention=functools.partial(nn.FourierAttention, num_heads=2),
-        rngs=nnx.Rngs(0),
     )
     with pytest.raises(ValueError, match="FourierAttention knows more of points"):
         streaming.value_and_grad(fourier, mesh, Chunks(5))

@@ -1,5 +1,6 @@
 """Fine-tuning of any pytree model: frozen parts and low-rank updates."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,8 +91,7 @@ def test_training_all_parameters_of_a_tuned_model_is_ordinary_training(model):
     every = tuning.tuned(model, dict.fromkeys(tuning.named(model), 0), key=KEY)
     found = tuning.merged(trained(every, optimizer=optimizer).model)
     expected = trained(model, optimizer=optimizer).model
-    for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
-        assert_allclose(one, other, rtol=1e-12)
+    chex.assert_trees_all_close(found, expected, rtol=1e-12)
 
 
 def test_a_matrix_no_larger_than_its_factors_is_trained_as_a_whole(model):

@@ -12,6 +12,7 @@ import opjax
 from opjax.attention.nystrom import row_and_column
 from tests import refused
 from tests.attention import oracles
+from tests.nn.parameters import all_finite
 from tests.oracles import check
 from tests.selection import by_day
 
@@ -140,7 +141,7 @@ def test_fewer_real_points_than_landmarks_leave_a_finite_exact_attention(points)
     assert_allclose(actual[:2], expected, rtol=1e-8)
     gradient = jax.grad(lambda *args: jnp.sum(output(*args)), argnums=(0, 1, 2))
     gradients = jax.jit(gradient)(q, k, v)
-    assert all(np.all(np.isfinite(g)) for g in gradients)
+    assert all_finite(gradients)
 
 
 def test_attention_to_no_point_is_zero(points):

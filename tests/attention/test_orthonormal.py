@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import opjax
 from tests import oracles, refused
+from tests.nn.parameters import all_finite
 
 N, K, C = 11, 4, 3
 
@@ -129,7 +130,7 @@ def test_fewer_points_than_features_stay_finite(sample, dtype):
 
     for n in (1, 2):
         found = jax.jit(jax.value_and_grad(energy, (0, 1)))(value[:n], features[:n])
-        assert all(np.all(np.isfinite(a)) for a in jax.tree.leaves(found))
+        assert all_finite(found)
     zeros = attend(value, features, gains, quadrature_weights=np.zeros(N, dtype))
     assert_array_equal(zeros, 0)
 

@@ -19,6 +19,7 @@ from opjax import metrics, nn, normalize
 from opjax.nn.attention.heads import merge_heads
 from tests.builders import transformer
 from tests.golden.recorded import Recorded, UnsupportedError
+from tests.nn.parameters import layer_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +115,7 @@ def stacked(blocks, count, assign_block):
     """Blocks like the first of a stack, each with its parameters, stacked again."""
     found = []
     for i in range(count):
-        block = jax.tree.map(lambda leaf: leaf[0], blocks)
+        block = layer_of(blocks, 0)
         assign_block(block, i)
         found.append(block)
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)

@@ -9,6 +9,7 @@ from flax import nnx
 import opjax
 from opjax import nn
 from opjax.nn.bases import adaptive
+from tests.builders import small_operator
 from tests.golden.adapters import BLOCK, MAPS, Adapter, assign, stacked
 
 _ACT = {None: "gelu_tanh", "gelu": "gelu_tanh", "silu": "silu"}
@@ -201,7 +202,7 @@ def _transolver_plus_model(params, inputs, config):
         num_heads=config["n_head"],
         num_basis=config["slice_num"],
     )
-    model = nn.OperatorTransformer(
+    model = small_operator(
         position=position,
         feature_dim=config["fun_dim"],
         out_features=config["out_dim"],
@@ -209,7 +210,6 @@ def _transolver_plus_model(params, inputs, config):
         features=config["n_hidden"],
         num_layers=num_layers,
         mlp_ratio=config["mlp_ratio"],
-        rngs=nnx.Rngs(0),
     )
     assign(model, params, {"encoder": "preprocess"})
     if unified:  # distances come first here, features in the reference code

@@ -9,6 +9,7 @@ from flax import nnx
 from experiments import sinusoid_regressors
 from opjax import nn
 from tests.builders import transformer
+from tests.nn.parameters import layer_of
 
 SLICES = ("in_project_basis", "in_project_slice", "slice1")
 
@@ -66,7 +67,7 @@ def model_parameters(model, num_layers):
         values |= linear_parameters(model.time_embedding.out, "time_fc.2")
     values |= attention_parameters(None, model.basis)
     for layer in range(num_layers):
-        block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
+        block = layer_of(model.blocks, layer)
         prefix = f"blocks.{layer}."
         values |= norm_parameters(block.attention_norm, prefix + "ln_1")
         values |= norm_parameters(block.mlp_norm, prefix + "ln_2")
@@ -109,7 +110,7 @@ def super_resolution():
     model = nn.SuperResolutionTransformer(rngs=nnx.Rngs(5))
     values = linear_parameters(model.lift, "feat_extract.id")
     for i in range(4):
-        layer = jax.tree.map(lambda p, i=i: p[i], model.layers)
+        layer = layer_of(model.layers, i)
         prefix = f"encoder_layers.{i}."
         values |= attention_parameters(
             layer.attention, layer.attention.basis, prefix + "attn."

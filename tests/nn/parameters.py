@@ -40,3 +40,16 @@ def evaluate(module, *args, **given):
 @jax.jit
 def _evaluate(module, *args, **given):
     return module(*args, **given)
+
+
+def size(module):
+    """The number of its parameters."""
+    return sum(leaf.size for leaf in jax.tree.leaves(module))
+
+
+def layer_of(stacked, index):
+    return jax.tree.map(lambda leaf: leaf[index], stacked)
+
+
+def all_finite(tree):
+    return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))

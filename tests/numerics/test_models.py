@@ -15,7 +15,7 @@ from flax import nnx
 
 from opjax.learn.config import ModelOptions, RunOptions
 from opjax.learn.registry import operators
-from tests.nn.parameters import built_once, enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate, layer_of
 from tests.selection import by_day
 
 
@@ -74,7 +74,7 @@ def test_padding_order_and_samples_of_a_batch_change_nothing(name, rng):
     alone = [jnp.asarray(array[:N]) for array in cases[0]]
     expected = jax.jit(observed)(model, *alone)
     for case in range(2 if name in IN_ORDER else 3):
-        found = jax.tree.map(lambda leaf, case=case: leaf[case], batched)
+        found = layer_of(batched, case)
         chex.assert_trees_all_close(found, expected, rtol=1e-8, atol=1e-10)
 
 

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from opjax import nn
 from opjax.nn.bases.adaptive import NoisyBasis
 from tests import oracles, refused
+from tests.builders import small_operator
 from tests.nn.attention.layers import BASIS, FEATURES, HEADS, WIDTH, numpy
 from tests.nn.parameters import enlarged
 from tests.oracles import replaced
@@ -38,15 +39,7 @@ def model_of():
             features, num_heads=2, num_basis=4, rngs=rngs
         )
 
-    model = nn.OperatorTransformer(
-        position=nn.Coordinates(2),
-        feature_dim=0,
-        out_features=1,
-        attention=attention,
-        features=8,
-        num_layers=2,
-        rngs=nnx.Rngs(0),
-    )
+    model = small_operator(feature_dim=0, attention=attention)
     return enlarged(model)
 
 

@@ -28,7 +28,7 @@ from tests.nn.attention.layers import (
     numpy,
     single,
 )
-from tests.nn.parameters import evaluate
+from tests.nn.parameters import all_finite, evaluate
 from tests.selection import by_day
 
 N, PADDING = 12, 4
@@ -127,7 +127,7 @@ def test_the_layer_with_its_symmetries(basis, projection, mixer, x, points, weig
     inside = jax.tree.map(lambda a: a[:N], given)
     actual = evaluate(layer, x[:N], quadrature_weights=weights[:N], **inside)
     assert_allclose(actual, y[:N], rtol=1e-8, atol=1e-10)
-    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
+    assert all_finite(gradients)
     assert_array_equal(gradients[1][N:], 0)
     # In another order, padding in between.
     shuffled = np.random.default_rng(1).permutation(N + PADDING)

@@ -15,7 +15,7 @@ import opjax
 from opjax import nn
 from opjax.nn.attention.pointwise import ATTENTIONS
 from tests import oracles, refused
-from tests.nn.parameters import built_once, evaluate
+from tests.nn.parameters import all_finite, built_once, evaluate
 from tests.oracles import replaced
 from tests.selection import by_day
 
@@ -278,7 +278,7 @@ def test_approximate_softmaxes_are_the_pure_functions(rng, data, attention, mask
         return jnp.sum(jnp.sin(layer(x, **given)[:7]))
 
     gradients = jax.jit(jax.grad(loss, argnums=(0, 1)))(layer, x)
-    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
+    assert all_finite(gradients)
     if masked:
         junk = replaced(x, np.s_[7:], 5.0)
         assert_allclose(evaluate(layer, junk, **given)[:7], y[:7], rtol=1e-9)

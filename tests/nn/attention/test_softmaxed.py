@@ -1,5 +1,6 @@
 """Layers of GNOT and ONO: formulas in NumPy, several inputs, masks and errors."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -129,8 +130,7 @@ def test_masked_points_change_nothing(name, x):
 
     padded = energy_and_gradient(layer, x, jnp.asarray(weights))
     short = energy_and_gradient(layer, x[keep], np.ones(len(keep)))
-    for a, b in zip(jax.tree.leaves(padded), jax.tree.leaves(short), strict=True):
-        assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+    chex.assert_trees_all_close(padded, short, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.nightly

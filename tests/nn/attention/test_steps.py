@@ -3,6 +3,7 @@
 import inspect
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -181,5 +182,4 @@ def test_mapped_moments_are_those_of_mapped_features(rng, masked):
     given = {"quadrature_weights": weights, "with_gram": True}
     mapped = opjax.moments(f, phi, **given).mapped(kernel, bias)
     expected = opjax.moments(f @ kernel + bias, phi, **given)
-    for a, b in zip(*map(jax.tree.leaves, (mapped, expected)), strict=True):
-        assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    chex.assert_trees_all_close(mapped, expected, rtol=1e-12, atol=1e-12)

@@ -26,7 +26,7 @@ from tests.nn.attention.layers import (
     numpy,
     single,
 )
-from tests.nn.parameters import built_once
+from tests.nn.parameters import built_once, size
 from tests.oracles import replaced
 from tests.schwarz.test_covers import dense
 from tests.selection import by_day
@@ -412,14 +412,14 @@ def test_inspection_shows_the_maps_of_both_levels(x, weights):
 
 
 def test_the_coarse_level_costs_three_maps_and_a_ridge():
-    def size(**options):
-        return sum(leaf.size for leaf in jax.tree.leaves(make(**options)))
+    def count(**options):
+        return size(make(**options))
 
     alone = nn.FunctionalAttention(
         FEATURES, num_heads=HEADS, num_basis=BASIS, rngs=nnx.Rngs(0)
     )
-    assert size(coarse=False) == sum(leaf.size for leaf in jax.tree.leaves(alone))
-    assert size() - size(coarse=False) == 3 * WIDTH**2 + 1
+    assert count(coarse=False) == size(alone)
+    assert count() - count(coarse=False) == 3 * WIDTH**2 + 1
 
 
 LOCAL = [pair for pair in PAIRS if pair[0] != "orthonormal"]

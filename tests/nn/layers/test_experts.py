@@ -1,12 +1,12 @@
 """Mixtures of perceptrons."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from opjax import nn
 from tests import refused
+from tests.nn.parameters import layer_of
 
 
 def make(**options):
@@ -17,7 +17,7 @@ def make(**options):
 def test_a_mixture_is_the_weighted_sum_of_its_experts(rng):
     layer = make()
     x, gates = (jnp.asarray(rng.normal(size=(7, c)), jnp.float32) for c in (4, 3))
-    alone = [jax.tree.map(lambda p, e=e: p[e], layer.experts)(x) for e in range(3)]
+    alone = [layer_of(layer.experts, e)(x) for e in range(3)]
     expected = sum(np.asarray(gates)[:, e, None] * y for e, y in enumerate(alone))
     np.testing.assert_allclose(layer(x, gates), expected, rtol=1e-4, atol=1e-7)
     assert not np.allclose(alone[0], alone[1])

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from numpy.testing import assert_allclose
 
 import opjax
 from opjax import nn
+from tests.builders import small_operator
 from tests.nn.attention.layers import enlarged, single
 from tests.nn.parameters import built_once
 from tests.oracles import replaced
@@ -139,11 +141,7 @@ def test_chunks_have_the_values_and_gradients_of_the_whole(name, sample):
         value_and_gradients(model, sample, size, **when) for size in (None, 5)
     )
     assert max(map(np.max, jax.tree.leaves(expected))) > 1e-2
-    jax.tree.map(
-        lambda a, b: assert_allclose(a, b, rtol=1e-10, atol=1e-11),
-        found,
-        expected,
-    )
+    chex.assert_trees_all_close(found, expected, rtol=1e-10, atol=1e-11)
     assert relative_distance(found, expected) < 1e-12
 
 
@@ -248,14 +246,9 @@ def test_a_model_may_have_a_chunk_size_of_its_own(sample):
 
 @pytest.mark.nightly
 def test_temporary_memory_of_gradients_is_that_of_the_features():
-    model = nn.OperatorTransformer(
-        position=nn.Coordinates(2),
+    model = small_operator(
         feature_dim=0,
-        out_features=1,
-        features=8,
-        num_layers=2,
         attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=64),
-        rngs=nnx.Rngs(0),
     )
 
     def bytes_per_point(n):
@@ -366,16 +359,13 @@ def test_arguments_that_do_not_fit_are_refused_as_without_chunks(sample):
 @pytest.mark.nightly
 def test_chunks_of_a_grid_have_the_values_and_gradients_of_the_whole(rng):
     grid = 31, 33
-    model = nn.OperatorTransformer(
-        position=nn.Coordinates(2),
-        feature_dim=1,
+    model = small_operator(
         out_features=2,
         features=64,
         num_layers=1,
         attention=partial(
             nn.FunctionalAttention, num_basis=4, grid_shape=grid, **HEADS
         ),
-        rngs=nnx.Rngs(0),
     )
     model, n = enlarged(model, 3), 31 * 33
     points, features = rng.uniform(size=(n, 2)), rng.normal(size=(n, 1))
@@ -383,8 +373,4 @@ def test_chunks_of_a_grid_have_the_values_and_gradients_of_the_whole(rng):
     weights[[3, 11, 22]] = 0
     sample = tuple(map(jnp.asarray, (points, features, weights)))
     expected, found = (value_and_gradients(model, sample, m) for m in (None, 80))
-    jax.tree.map(
-        lambda a, b: assert_allclose(a, b, rtol=1e-9, atol=1e-10),
-        found,
-        expected,
-    )
+    chex.assert_trees_all_close(found, expected, rtol=1e-9, atol=1e-10)

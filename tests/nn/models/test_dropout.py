@@ -11,7 +11,8 @@ from flax import nnx
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
-from tests.nn.parameters import built_once, evaluate
+from tests.builders import small_operator
+from tests.nn.parameters import built_once, evaluate, layer_of
 
 RATE = 0.25
 
@@ -36,12 +37,8 @@ class Same(nnx.Module):
         return x * self.scale[...][None]
 
 
-def one(stacked, index):
-    return jax.tree.map(lambda leaf: leaf[index], stacked)
-
-
 def test_evaluation_drops_nothing_and_training_what_a_mask_says(rng):
-    plain, z = one(layers(1), 0), jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
+    plain, z = layer_of(layers(1), 0), jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
     layer = nn.models.Dropout(plain, RATE)
     assert_array_equal(layer(z), plain(z))
     noisy = nn.bases.with_noise(layer, jax.random.key(1))
@@ -64,7 +61,7 @@ def test_evaluation_drops_nothing_and_training_what_a_mask_says(rng):
 
 def test_the_share_of_zeros_is_the_rate_and_the_mean_stays():
     noisy = nn.bases.with_noise(
-        nn.models.Dropout(one(layers(1), 0), RATE), jax.random.key(2)
+        nn.models.Dropout(layer_of(layers(1), 0), RATE), jax.random.key(2)
     )
     dropped = np.asarray(noisy.drop(np.ones(40_000, jnp.float32), 0))
     assert_allclose(np.mean(dropped == 0), RATE, atol=0.01)
@@ -75,7 +72,7 @@ def test_layers_places_and_keys_have_masks_of_their_own():
     stacked, ones = nn.models.Dropout(layers(3), RATE), np.ones(64, jnp.float32)
     masks = {
         np.asarray(
-            one(nn.bases.with_noise(stacked, key), index).drop(ones, place)
+            layer_of(nn.bases.with_noise(stacked, key), index).drop(ones, place)
         ).tobytes()
         for key in jax.random.split(jax.random.key(3), 2)
         for index in range(3)
@@ -116,26 +113,23 @@ def test_scanned_layers_drop_alike_under_jit_and_have_gradients(rng):
     assert len(np.unique(found)) == 3
     y = z
     for index in range(2):
-        y = one(nn.bases.with_noise(stacked, keys[0]), index)(y)
+        y = layer_of(nn.bases.with_noise(stacked, keys[0]), index)(y)
     assert_allclose(found[0], jnp.sum(y**2), rtol=1e-5)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
 def test_a_rate_out_of_range_is_refused(rate):
     with pytest.raises(ValueError, match="must be at least 0 and below 1"):
-        nn.models.Dropout(one(layers(1), 0), rate)
+        nn.models.Dropout(layer_of(layers(1), 0), rate)
 
 
 @built_once
 def transformer(**given):
-    return nn.OperatorTransformer(
-        position=nn.Coordinates(2),
+    return small_operator(
         feature_dim=given.get("scalar_dim", 0),
-        out_features=1,
         attention=partial(nn.GalerkinAttention, num_heads=2),
         features=6,
         num_layers=3,
-        rngs=nnx.Rngs(0),
         **given,
     )
 
@@ -144,7 +138,7 @@ def transformer(**given):
 def test_blocks_drop_what_their_attention_returns_and_nothing_else(rng):
     z = jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
     model = nn.models.with_dropout(transformer(), RATE)
-    noisy = one(nn.bases.with_noise(model, jax.random.key(1)).blocks, 1)
+    noisy = layer_of(nn.bases.with_noise(model, jax.random.key(1)).blocks, 1)
     block = noisy.inner
     mask = np.asarray(noisy.drop(np.ones((5, 6), jnp.float32), 0))
     assert 0 < np.mean(mask == 0) < 1
@@ -211,4 +205,4 @@ def test_without_dropout_encoder_layers_compute_the_same(rng):
     layers = model.layers
     bare = nn.models.without_dropout(nn.models.with_dropout(model, RATE))
     z = jnp.asarray(rng.normal(size=(5, 4)), jnp.float32)
-    assert_array_equal(one(bare.layers, 1)(z), one(layers, 1)(z))
+    assert_array_equal(layer_of(bare.layers, 1)(z), layer_of(layers, 1)(z))

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
 from tests import refused
+from tests.nn.parameters import layer_of, size
 from tests.selection import by_day
 
 SMALL: dict[str, Any] = {
@@ -81,7 +82,7 @@ def test_the_model_equals_a_loop_over_its_parts(rng, ratio, norm):
     def loop(model):
         z = model.lifting(jnp.concatenate([x, values], axis=1))
         for i in range(3):
-            block = jax.tree.map(lambda p, i=i: p[i], model.blocks)
+            block = layer_of(model.blocks, i)
             act = gelu if i < 2 else lambda y: y
             y = act(normalized(block.convolution(z)) + block.skip(z))
             if ratio is not None:
@@ -217,7 +218,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
         nn.FourierNeuralOperator, grid_shape=(85, 85), feature_dim=1, out_features=1
     )
     model = jax.eval_shape(lambda: build(**options, rngs=nnx.Rngs(0)))
-    assert sum(leaf.size for leaf in jax.tree.leaves(model)) == count
+    assert size(model) == count
 
 
 test_bad_options_are_refused = refused.options(

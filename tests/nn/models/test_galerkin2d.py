@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from opjax import nn
 from opjax.nn.attention.pointwise import ATTENTIONS
 from tests import refused
-from tests.nn.parameters import enlarged
+from tests.nn.parameters import enlarged, layer_of
 
 FINE, COARSE = (9, 8), (5, 4)
 SPECTRAL = partial(
@@ -108,7 +108,7 @@ def test_the_model_is_the_chain_of_its_parts(values):
     def chain(model):
         passed = [model.down(values)]
         for i in range(3):
-            layer = jax.tree.map(lambda p, i=i: p[i], model.layers)
+            layer = layer_of(model.layers, i)
             points = nn.models.Points(grid_points(COARSE))
             passed.append(layer(passed[-1], points))
         decoded = model.decoder(model.up(passed[-1]), mesh_points=POINTS)

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from opjax import nn
 from tests import refused
-from tests.nn.parameters import built_once, enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate, layer_of, size
 
 N, C = 9, 6
 # Published runs of Neural-Solver-Library, and their parameters.
@@ -41,7 +41,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
     model = jax.eval_shape(
         lambda: nn.GNOT(position=nn.Coordinates(2), **options, rngs=nnx.Rngs(0))
     )
-    assert sum(leaf.size for leaf in jax.tree.leaves(model)) + 128 == expected
+    assert size(model) + 128 == expected
 
 
 SMALL = {"features": C, "num_heads": 2, "mlp_ratio": 1, "num_layers": 2}
@@ -68,12 +68,8 @@ def data(rng):
 both = pytest.mark.parametrize("build", [make, original])
 
 
-def block_of(model, i):
-    return jax.tree.map(lambda p: p[i], model.blocks)
-
-
 def mixture(experts, gates, x):
-    one = [jax.tree.map(lambda p, e=e: p[e], experts.experts) for e in range(2)]
+    one = [layer_of(experts.experts, e) for e in range(2)]
     return sum(gates[:, e, None] * one[e](x) for e in range(2))
 
 
@@ -96,7 +92,7 @@ def test_every_block_starts_from_the_points_again(data):
         f = model.encoder(jnp.concatenate([points, features], axis=1))
         f = f + model.time_embedding(time)[None]
         for i in range(2):
-            f = written_out(block_of(model, i), x, f, points)
+            f = written_out(layer_of(model.blocks, i), x, f, points)
         return model.decoder(f)
 
     actual = evaluate(model, *data, time=time)
@@ -113,7 +109,7 @@ def test_the_stream_of_the_original_goes_on(data):
         when = np.full((N, 1), time)
         z = model.point_encoder(jnp.concatenate([points, when], axis=1))
         for i in range(2):
-            z = written_out(block_of(model, i), z, y, points)
+            z = written_out(layer_of(model.blocks, i), z, y, points)
         return model.decoder(z)
 
     actual = evaluate(model, *data, time=time)

@@ -10,7 +10,7 @@ from flax import nnx
 
 from opjax import nn
 from tests import refused
-from tests.nn.parameters import built_once, enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate, layer_of, size
 
 N = 20
 
@@ -51,7 +51,7 @@ def count(construct, **options):
     shapes = jax.eval_shape(
         lambda key: construct(rngs=nnx.Rngs(key), **options), jax.random.key(0)
     )
-    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    return size(shapes)
 
 
 # Problem: coordinates, input channels, heads, latents, published parameters.
@@ -185,7 +185,7 @@ def test_means_of_a_model_without_blocks_are_those_of_the_points(mesh):
 @pytest.mark.nightly
 def test_lno_starts_as_its_published_code():
     model = lno(rngs=nnx.Rngs(0), features=32)
-    block = jax.tree.map(lambda leaf: leaf[0], model.blocks)
+    block = layer_of(model.blocks, 0)
     for linear in (model.trunk.hidden[1], block.attention.query, block.mlp.hidden[0]):
         for leaf in (linear.kernel[...], linear.bias[...]):
             assert 0.1 < np.max(np.abs(leaf)) <= 32**-0.5

@@ -10,6 +10,7 @@ from flax import nnx
 
 from opjax import nn, precision
 from opjax.nn.models import narrow
+from tests.builders import small_operator
 from tests.nn.attention import layers
 from tests.nn.models.test_packing import ROUNDOFF
 from tests.selection import by_day
@@ -98,7 +99,7 @@ def test_attention_stays_within_a_few_unit_roundoffs(basis, mixer, projection, a
 
 def model(features=None, **options):
     """An operator transformer with the means of functional attention."""
-    built = nn.OperatorTransformer(
+    built = small_operator(
         position=nn.Coordinates(1),
         feature_dim=layers.FEATURES,
         out_features=layers.FEATURES,
@@ -107,7 +108,6 @@ def model(features=None, **options):
         attention=partial(
             nn.FunctionalAttention, num_heads=layers.HEADS, num_basis=layers.BASIS
         ),
-        rngs=nnx.Rngs(0),
         **options,
     )
     return nn.with_precision(layers.enlarged(built, 2), nn.Precision(features))

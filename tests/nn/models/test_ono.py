@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.testing import assert_allclose
 import opjax
 from opjax import nn
 from tests import refused
-from tests.nn.parameters import built_once, enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate, layer_of, size
 
 N, MODES = 9, 3
 NYSTROM = partial(nn.attention.NystromformerAttention, num_heads=8)
@@ -52,7 +53,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
     model = jax.eval_shape(
         lambda: nn.ONO(position=nn.Coordinates(2), **options, rngs=nnx.Rngs(0))
     )
-    count = sum(leaf.size for leaf in jax.tree.leaves(model))
+    count = size(model)
     assert count + options["features"] == expected
 
 
@@ -78,7 +79,7 @@ def test_the_scan_equals_the_equations(data, original):
     time = jnp.asarray(0.3)
 
     def layers():
-        yield from (jax.tree.map(lambda p, i=i: p[i], model.blocks) for i in range(2))
+        yield from (layer_of(model.blocks, i) for i in range(2))
         yield model.last
 
     @jax.jit
@@ -141,8 +142,7 @@ def test_one_layer_rematerialisation_and_single_precision(data):
         gradient(make(num_layers=2, rematerialize=rematerialize))
         for rematerialize in (False, True)
     )
-    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(again), strict=True):
-        assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+    chex.assert_trees_all_close(plain, again, rtol=1e-6, atol=1e-8)
     single = jax.tree.map(lambda p: p.astype(jnp.float32), make())
     output = evaluate(single, *(a.astype(jnp.float32) for a in data))
     assert output.dtype == jnp.float32

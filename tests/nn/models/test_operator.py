@@ -16,7 +16,7 @@ from tests.builders import POINTS, transformer
 from tests.nn.attention.layers import BASES as ALL_BASES
 from tests.nn.attention.layers import BASIS as NUM_BASIS
 from tests.nn.attention.layers import assert_close, enlarged, single
-from tests.nn.parameters import built_once, evaluate
+from tests.nn.parameters import all_finite, built_once, evaluate, layer_of, size
 from tests.selection import by_day
 
 SMALL = {"features": 8, "num_layers": 3, "num_heads": 2, "num_basis": 4}
@@ -71,7 +71,7 @@ def test_the_scan_equals_a_loop_over_the_blocks(mesh):
     def loop(model, *mesh):
         z = model.encoder(jnp.concatenate(mesh, axis=1))
         for layer in range(3):
-            block = jax.tree.map(lambda p: p[layer], model.blocks)  # noqa: B023
+            block = layer_of(model.blocks, layer)
             z = block(z, nn.models.Points(basis=model.basis))
         return model.decoder(model.decoder_norm(z))
 
@@ -140,7 +140,7 @@ def test_condition_numbers_are_those_of_the_systems_of_every_layer(mesh, num_bas
     z = model.encode(*mesh, time=time)
     expected = np.empty((3, 2))
     for layer in range(3):
-        block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
+        block = layer_of(model.blocks, layer)
         values, phi = map(np.asarray, model.basis(block.attention_norm(z)))
         ridge = 1 / (1 + np.exp(-float(block.attention.mixer.ridge_logit[...])))
         for head in range(2):
@@ -184,7 +184,7 @@ def test_schwarz_models_of_grids_build_their_levels(mesh):
     assert_allclose(run(model), expected, rtol=1e-12)
     z = model.encoder(jnp.concatenate(mesh, axis=1))
     for layer in range(3):
-        block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
+        block = layer_of(model.blocks, layer)
         z = evaluate(block, z, nn.models.Points(basis=model.basis, subdomains=levels))
     expected = model.decoder(model.decoder_norm(z))
     assert_allclose(run(model), expected, rtol=1e-10)
@@ -279,7 +279,7 @@ def test_orthogonal_models_learn_and_have_no_map(mesh):
     points, features = (a.astype(jnp.float32) for a in mesh)
     loss = jax.jit(jax.grad(lambda model: jnp.sum(model(points, features) ** 2)))
     gradient = loss(model)
-    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+    assert all_finite(gradient)
     with pytest.raises(ValueError, match="no single map between coefficients"):
         model.inspect(points, features)
 
@@ -309,7 +309,7 @@ def test_models_in_every_basis(rng, name, shared):
     own = {"basis": model.basis} if shared else {}
     own |= {"mesh_points": points, "quadrature_weights": weights} | given
     for layer in range(2):
-        block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
+        block = layer_of(model.blocks, layer)
         z = evaluate(block, z, nn.models.Points(**own))
     actual = evaluate(model, points, features, quadrature_weights=weights, **given)
     assert_allclose(actual, model.decode(z), rtol=1e-9, atol=1e-12)
@@ -323,7 +323,7 @@ def test_the_transolver_is_the_operator_transformer(mesh):
     def written_out(model, *mesh):
         z = model.encoder(jnp.concatenate(mesh, axis=1))
         for layer in range(3):
-            block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
+            block = layer_of(model.blocks, layer)
             z = z + block.attention(block.attention_norm(z))
             z = z + block.mlp(block.mlp_norm(z))
         return model.decoder(model.decoder_norm(z))
@@ -356,7 +356,7 @@ def test_the_paper_model_has_the_paper_number_of_parameters():
         )
     )
     # 753,105 in the reference code, whose 128 placeholder entries are never used.
-    assert sum(leaf.size for leaf in jax.tree.leaves(model)) == 752_977
+    assert size(model) == 752_977
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ def test_deep_encoders_and_plain_decoders(mesh):
     )
     assert first.shape == (30, SMALL["features"])
     second = jax.nn.gelu(model.encoder.hidden[1](first), approximate=False)
-    block = jax.tree.map(lambda p: p[0], model.blocks)
+    block = layer_of(model.blocks, 0)
     z = block(model.encoder.out(first + second), nn.models.Points(basis=model.basis))
     assert_allclose(model(*mesh), model.decoder(z), rtol=1e-10)
 
@@ -443,7 +443,7 @@ def test_attentions_without_a_basis_see_the_coordinates(mesh, attention):
     assert model.basis is None
     weights = np.full(30, 1 / 30)
     z = model.encoder(jnp.concatenate(mesh, axis=1))
-    block = jax.tree.map(lambda p: p[0], model.blocks)
+    block = layer_of(model.blocks, 0)
     z = block(z, nn.models.Points(mesh[0], weights))
     expected = model.decoder(model.decoder_norm(z))
     actual = model(*mesh, quadrature_weights=weights)

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
 from tests import refused
-from tests.nn.parameters import built_once
+from tests.nn.parameters import built_once, size
 
 N, M, K = 9, 6, 4
 
@@ -60,7 +60,7 @@ def test_the_number_of_parameters_is_the_documented_one(use_bias):
             128, 16, num_inputs=256, use_bias=use_bias, rngs=nnx.Rngs(0)
         )
     )
-    count = sum(leaf.size for leaf in jax.tree.leaves(layer))
+    count = size(layer)
     documented = 2 * 16 * 256 + 2 * 128 * 256 + 256 * 16 + 128 * use_bias
     assert count == documented
 

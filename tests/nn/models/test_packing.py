@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
 from opjax.nn.models import packing
 from opjax.precision import STORED_TYPES
 from tests import refused
+from tests.builders import small_operator
 from tests.nn.attention.layers import enlarged
 from tests.selection import by_day
 
@@ -41,16 +41,7 @@ def test_numbers_are_rounded_to_the_nearest(storage_dtype, dtype, rng):
 
 def build(storage_dtype=None, **keeps):
     attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
-    model = nn.OperatorTransformer(
-        position=nn.Coordinates(2),
-        feature_dim=1,
-        out_features=1,
-        features=8,
-        num_layers=3,
-        attention=attention,
-        rngs=nnx.Rngs(0),
-        **keeps,
-    )
+    model = small_operator(num_layers=3, attention=attention, **keeps)
     model = enlarged(model, 3)
     return nn.with_precision(model, nn.Precision(storage=storage_dtype))
 
@@ -106,15 +97,8 @@ def test_narrow_features_take_less_memory():
 
     def temporary(storage_dtype):
         attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
-        model = nn.OperatorTransformer(
-            position=nn.Coordinates(2),
-            feature_dim=0,
-            out_features=1,
-            features=16,
-            num_layers=8,
-            attention=attention,
-            chunk_size=64,
-            rngs=nnx.Rngs(0),
+        model = small_operator(
+            feature_dim=0, features=16, num_layers=8, attention=attention, chunk_size=64
         )
         nn.with_precision(model, nn.Precision(storage=storage_dtype))
 

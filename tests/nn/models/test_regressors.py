@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 from experiments import sinusoid_regressors
 from tests import refused
+from tests.nn.parameters import all_finite
 from tests.selection import by_day
 
 TINY = {
@@ -97,7 +98,7 @@ def test_one_observation_gives_finite_values_and_gradients(method, task):
 
     value, gradient = jax.jit(jax.value_and_grad(total))(tiny(method))
     assert np.isfinite(value)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    assert all_finite(gradient)
 
 
 @pytest.mark.nightly

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from opjax import nn
 from opjax.nn.attention.pointwise import ATTENTIONS
 from tests import refused
+from tests.nn.parameters import layer_of, size
 from tests.selection import by_day
 
 SMALL = {
@@ -57,7 +58,7 @@ run = jax.jit(lambda model, points, features: model(points, features))
 
 def test_the_published_model_has_the_published_number_of_parameters():
     model = jax.eval_shape(lambda: nn.SuperResolutionTransformer(rngs=nnx.Rngs(0)))
-    assert sum(leaf.size for leaf in jax.tree.leaves(model)) == 600_241
+    assert size(model) == 600_241
 
 
 @pytest.mark.nightly
@@ -82,7 +83,7 @@ def test_the_scan_equals_the_equations(attention, outer_norm):
 
     passed = [model.lift(features)]
     for i in range(2):
-        layer = jax.tree.map(lambda p, i=i: p[i], model.layers)
+        layer = layer_of(model.layers, i)
         passed.append(encode(layer, passed[-1]))
     latents = jax.jit(type(model).latents)(model, points, features)
     assert_allclose(latents, jnp.stack(passed), rtol=1e-9)

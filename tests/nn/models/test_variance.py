@@ -10,19 +10,17 @@ from flax import nnx
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn
+from tests.builders import small_operator
 
 LAYERS = 3
 
 
 def transformer(**options):
-    return nn.OperatorTransformer(
-        position=nn.Coordinates(2),
+    return small_operator(
         feature_dim=0,
-        out_features=1,
         features=32,
         num_layers=LAYERS,
         attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=8),
-        rngs=nnx.Rngs(0),
         **options,
     )
 

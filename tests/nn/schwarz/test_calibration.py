@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn, schwarz
 from opjax.problems import poisson
+from tests.nn.parameters import all_finite
 
 BY_HAND = [[3, 0, 1, 7], [1, 2, 3, 4, 5], [3, 7], [5, 3, 6]]
 
@@ -264,7 +265,7 @@ def test_functions_of_the_coarse_space_leave_nothing_to_the_local_level(rng):
     found, sizes = calibrate(model, inputs, targets)
     # Sizes are fourth roots of energies: (1e-5)^(1/2), the tolerance of the solver.
     assert float(sizes.query[...]) < 1e-2 * float(sizes.coarse.query[...])
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+    assert all_finite(found)
 
 
 def level_outputs(model, f):

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import nn, schwarz
 from tests import refused
+from tests.nn.parameters import size
 
 BY_HAND = [[3, 0, 1], [1, 2, 3, 4, 5], [3], [5, 3, 6]]
 
@@ -121,7 +122,7 @@ def test_parameters_of_the_global_models_of_the_paper_are_counted():
     for rank, count in ((40, 20480), (5, 2560)):
         model = nn.schwarz.LowRankAttention(256, rank=rank, rngs=nnx.Rngs(0))
         assert model.num_parameters == count
-        assert sum(leaf.size for leaf in jax.tree.leaves(model)) == count
+        assert size(model) == count
 
 
 def test_parameters_of_the_schwarz_model_of_the_paper_are_counted():
