@@ -1,6 +1,6 @@
 """Named boundaries of meshes, and features of the geometry."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +12,10 @@ from opjax.files.boundary_sets import PREFIX, NamedSet
 from opjax.files.npz import Arrays
 from opjax.files.options import Names, ReadOptions
 from opjax.files.topology import Topology, topology
-from opjax.files.vtk.fields import MeshArrays
+from opjax.files.vtk.fields import axes_of
 from opjax.samples import Patch
+from opjax.samples.base import AXES
 
-_AXES = "xyz"
 _SOME = 500  # facets that are looked at
 _MOST_INSIDE = 0.25  # of the facets of a boundary that may be sides of cracks
 
@@ -69,6 +69,7 @@ def of(
     sets = boundary_sets.named_sets(name, arrays, options, row, cells, facets)
     if features and cells is not None and facets is not None:
         _check_conforming(cells, facets.corners)
+    axes = axes_of(arrays)
     columns = [np.zeros((num_points, 0), np.float32)]
     channels: list[str] = []
     members: dict[str, np.ndarray] = {}
@@ -92,19 +93,17 @@ def of(
                 turned = _outwards(cells, facets.corners, chosen)
             else:
                 turned = facets.corners[chosen]
-            measures = _measures(cells, turned, location, features, whole=not key)
+            measures = _measures(cells, turned, location, features, axes, whole=not key)
             columns += [array.astype(np.float32) for array in measures.values()]
             ending = f"_{key}" if key else ""
             channels += [f"{what}{ending}" for what in measures]
     values, patches = np.concatenate(columns, axis=1), None
     if options.facets:
         assert cells is not None
-        plane = arrays.plane if isinstance(arrays, MeshArrays) else None
         try:
             of_boundaries = _patches(cells, facets, sets, on_cells=on_cells)
         except ValueError as error:
             raise ValueError(f"{name}: the facets of boundaries: {error}") from error
-        axes = () if plane is None else plane.axes
         patches = {
             key: patch._replace(axes=axes) for key, patch in of_boundaries.items()
         }
@@ -224,6 +223,7 @@ def _measures(
     facets: np.ndarray,
     location: str,
     features: Names,
+    axes: Sequence[int],
     *,
     whole: bool,
 ) -> dict[str, np.ndarray]:
@@ -251,7 +251,8 @@ def _measures(
         normals = np.where(touching[:, None], own, normals)
     measures: dict[str, np.ndarray] = {}
     if "normals" in features:
-        measures |= {f"normal_{_AXES[i]}": normals[:, i : i + 1] for i in range(p)}
+        named = [AXES[axis] for axis in axes or range(p)]
+        measures |= {f"normal_{n}": normals[:, [i]] for i, n in enumerate(named)}
     if "distance" in features:
         measures["distance"] = nearest.distance[:, None]
     if "layers" in features:

@@ -15,8 +15,8 @@ from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.options import Names, ReadOptions
 from opjax.files.topology import at_cells, other_location
-from opjax.files.vtk.fields import MeshArrays, Plane
-from opjax.samples import Sample, Series, layout
+from opjax.files.vtk.fields import MeshArrays, Plane, axes_of
+from opjax.samples import Sample, Series, base, layout
 from opjax.samples.base import is_real
 from opjax.samples.digests import digest, digest_of_series
 from opjax.samples.narrowing import narrow
@@ -111,6 +111,7 @@ def build(
         target_scalars=target_scalars,
         patches=patches,
         numbers=None if further is None else cases.named(options.numbers, further),
+        axes=axes_of(stored),
     )
     channels = {"features": features.channels, "target": target.channels}
     if options.scalars:
@@ -359,13 +360,7 @@ def check_plane(first: Built, built: Built, point_dim: int | None) -> None:
     if one is None or other is None or point_dim is not None:
         return
     names = first.sample.name, built.sample.name
-    if one.axes != other.axes:
-        where = [" and ".join("xyz"[axis] for axis in p.axes) for p in (one, other)]
-        raise ValueError(
-            f"{names[0]} varies along {where[0]}, but {names[1]} along {where[1]}: "
-            "all meshes must lie in the same plane. Rotate them into it, or use "
-            "point_dim=3 (--point_dim=3) for three-dimensional points."
-        )
+    base.check_plane(names[0], one.axes, names[1], other.axes)
     for axis in sorted(one.constants.keys() & other.constants.keys()):
         here, there = one.constants[axis], other.constants[axis]
         if abs(here - there) > 1e-6 * max(one.width, other.width):

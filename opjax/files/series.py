@@ -372,6 +372,7 @@ def _found(built: building.Built, times: np.ndarray, values: Frames) -> _Found:
         grid_shape=sample.grid_shape,
         scalars=dict(zip(names, numbers, strict=True)) or None,
         name=sample.name,
+        axes=sample.axes,
     )
     layer = None if built.plane is None else built.plane.layer
     return _Found(series, built.channels, built.part, layer)

@@ -13,6 +13,7 @@ FIELDS = ("mesh_points", "features", "target", "quadrature_weights")
 # Numbers of a sample as a whole, which have no points.
 SCALARS = ("scalars", "target_scalars")
 ARRAYS = (*FIELDS, *SCALARS)
+AXES = "xyz"  # of space
 
 
 class Patch(NamedTuple):
@@ -50,6 +51,36 @@ class Patch(NamedTuple):
     facets: np.ndarray | None = None
 
 
+def check_plane(
+    first: str, axes: tuple[int, ...], second: str, others: tuple[int, ...]
+) -> None:
+    """Raises ValueError, naming both meshes, if they vary along other axes of space.
+
+    Args:
+      first: name of a mesh.
+      axes: its axes, see `Sample`; empty if unknown.
+      second: name of the other mesh.
+      others: its axes.
+    """
+    if axes and others and axes != others:
+        raise ValueError(
+            f"{first} varies along {letters(axes)}, but {second} along "
+            f"{letters(others)}: all meshes must lie in the same plane. Rotate them "
+            "into it, or use point_dim=3 (--point_dim=3) for three-dimensional points."
+        )
+
+
+def letters(axes: Sequence[int]) -> str:
+    """Returns the names of axes of space for messages.
+
+    Examples:
+      >>> from opjax.samples import base
+      >>> base.letters((0, 2))
+      'x and z'
+    """
+    return " and ".join(AXES[axis] for axis in axes)
+
+
 class Sample(NamedTuple):
     """One pair of functions on one mesh, on the host.
 
@@ -79,6 +110,8 @@ class Sample(NamedTuple):
         for a surface mesh, the whole surface has the name `""`.
       numbers: further scalars of the sample by name, such as a load, that fields are
         scaled by; they are not model inputs.
+      axes: axes of space that the coordinates are along, in order: `(0, 2)` in the
+        plane of x and z; empty if unknown, which stands for the first ones.
 
     Examples:
       >>> import numpy as np
@@ -103,6 +136,7 @@ class Sample(NamedTuple):
     target_scalars: np.ndarray | None = None
     patches: Mapping[str, Patch] | None = None
     numbers: Mapping[str, float] | None = None
+    axes: tuple[int, ...] = ()
 
     @property
     def num_points(self) -> int:
@@ -209,6 +243,7 @@ def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
                 f"{place} has {_describe(_channels(sample))}, but sample 0 has "
                 f"{_describe(first)}: all samples of a data set must be consistent."
             )
+        check_plane("sample 0", samples[0].axes, place, sample.axes)
         check_finite(sample, place)
         _check_values(sample, place, num_classes)
         grids.append(layout.Grid(place, sample.mesh_points, sample.grid_shape))
@@ -241,6 +276,9 @@ def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) 
             f"{names[0]} has {_describe(one)}, but {names[1]} has "
             f"{_describe(other)}: both must have the same channels."
         )
+    check_plane(
+        first.name or names[0], first.axes, second.name or names[1], second.axes
+    )
 
 
 def _channels(sample: Sample) -> dict[str, int | None]:

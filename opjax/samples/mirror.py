@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.samples.base import SCALARS, Sample, converted
+from opjax.samples.base import AXES, SCALARS, Sample, converted, letters
 from opjax.samples.fields import groups
 
-AXES = "xyz"
 # Components of a symmetric tensor, as VTK, OpenFOAM and CalculiX order its diagonal.
 _SYMMETRIC = ("xx", "yy", "zz", "xy", "yz", "xz")
 _FULL = tuple(a + b for a in AXES for b in AXES)
@@ -40,6 +39,7 @@ def mirrored(
 ) -> list[Sample]:
     """Returns a mirrored copy of every case.
 
+    Axes are those of space, also of meshes in the plane of x and z, see `Sample.axes`.
     Coordinates are mirrored at the centre of the bounding box of all meshes, so that
     copies stay inside. Components of vectors and tensors along the axis change sign. A
     field of 3 channels, or of as many as there are dimensions, is a vector; one of 6 is
@@ -57,12 +57,13 @@ def mirrored(
         mirrored location.
     """
     dim = train[0].mesh_points.shape[1]
-    axis = AXES.index(mirror.axis)
-    if axis >= dim:
+    axes = train[0].axes or tuple(range(dim))
+    if AXES.index(mirror.axis) not in axes:
         raise ValueError(
             f"mirror={mirror.axis} is not an axis of the points, which have only "
-            f"{dim} coordinates."
+            f"{dim} coordinates, along {letters(axes)}."
         )
+    axis = axes.index(AXES.index(mirror.axis))
     gridded = [one.name for one in train if one.grid_shape is not None]
     if gridded:
         raise ValueError(
@@ -76,7 +77,7 @@ def mirrored(
     _check_boundaries(train, mirror.axis, axis, low, high)
     _warn_of_signs(train, mirror, names)
     signs = {
-        role: _signs(role, train[0], mirror, names.get(role), dim)
+        role: _signs(role, train[0], mirror, names.get(role), axes)
         for role in ("features", "target")
     }
     return [_copy(one, axis, low + high, signs, mirror, names) for one in train]
@@ -113,21 +114,22 @@ def _copy(
         sign = signs.get(role)
         array = np.array(array) if sign is None else array * sign.astype(array.dtype)
         for place, name in enumerate(names.get(role) or () if role in SCALARS else ()):
-            array[place] = _scalar(float(array[place]), name, mirror)
+            array[place] = _scalar(float(array[place]), name, mirror, axis)
         return array
 
     numbers = sample.numbers and {
-        name: _scalar(value, name, mirror) for name, value in sample.numbers.items()
+        name: _scalar(value, name, mirror, axis)
+        for name, value in sample.numbers.items()
     }
     name = f"{sample.name}{_COPY}{mirror.axis}"
     changed = converted(sample, mirrored, (*signs, *SCALARS))
     return changed._replace(mesh_points=points, numbers=numbers, name=name)
 
 
-def _scalar(value: float, name: str, mirror: Mirror) -> float:
-    if name in mirror.turned and mirror.axis != "z":
+def _scalar(value: float, name: str, mirror: Mirror, axis: int) -> float:
+    if name in mirror.turned and axis < 2:
         half = mirror.turned[name]
-        value = half - value if mirror.axis == "x" else -value
+        value = -value if axis else half - value
         return value if abs(value) <= half else value - 2 * half
     return -value if name in mirror.odd else value
 
@@ -137,7 +139,7 @@ def _signs(
     sample: Sample,
     mirror: Mirror,
     names: Sequence[str] | None,
-    dim: int,
+    axes: Sequence[int],
 ) -> np.ndarray | None:
     """Signs of the channels of a field under a reflection, `(c,)`."""
     array = getattr(sample, role)
@@ -149,7 +151,7 @@ def _signs(
         if name in mirror.odd:
             sign[channels] = -1
             continue
-        parts = _components(name, count, dim)
+        parts = _components(name, count, axes)
         if parts is None:
             raise ValueError(
                 f"mirror={mirror.axis}: {name} has {count} channels, which do not "
@@ -161,7 +163,7 @@ def _signs(
     return sign
 
 
-def _components(name: str, count: int, dim: int) -> Sequence[str] | None:
+def _components(name: str, count: int, axes: Sequence[int]) -> Sequence[str] | None:
     """Axes that the channels of a field belong to: `xy` of a shear; None if unknown."""
     if count == 1:
         if name.startswith(_NORMAL):
@@ -170,13 +172,15 @@ def _components(name: str, count: int, dim: int) -> Sequence[str] | None:
             return ("",)
         ending = name.rpartition("_")[2].lower() if "_" in name else ""
         return (ending if ending in (*AXES, *_FULL) else "",)
-    if count in (3, dim):
-        return tuple(AXES[:count])
+    own = [AXES[axis] for axis in axes]
+    if count in (3, len(axes)):
+        return own if count == len(axes) else tuple(AXES)
     if count == 6:
         return _SYMMETRIC
     if count == 9:
         return _FULL
-    return ("xx", "xy", "yx", "yy") if count == 4 and dim == 2 else None
+    in_plane = count == 4 and len(axes) == 2
+    return [a + b for a in own for b in own] if in_plane else None
 
 
 def _check_names(mirror: Mirror, names: Mapping[str, Sequence[str]]) -> None:

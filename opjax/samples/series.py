@@ -53,6 +53,7 @@ class Series(NamedTuple):
         order.
       scalars: scalars of the case by name, such as a viscosity.
       name: name in messages.
+      axes: axes of space that the coordinates are along, see `Sample`.
 
     Examples:
       >>> import numpy as np
@@ -73,6 +74,7 @@ class Series(NamedTuple):
     grid_shape: tuple[int, ...] | None = None
     scalars: Mapping[str, float] | None = None
     name: str = ""
+    axes: tuple[int, ...] = ()
 
     @property
     def num_points(self) -> int:
@@ -106,6 +108,7 @@ class Series(NamedTuple):
             grid_shape=self.grid_shape,
             name=self.name,
             scalars=np.asarray(numbers, np.float64) if numbers else None,
+            axes=self.axes,
         )
 
 
@@ -191,6 +194,7 @@ def _first_frame(series: Series) -> Sample:
         cells=series.cells,
         grid_shape=series.grid_shape,
         name=series.name,
+        axes=series.axes,
     )
 
 
@@ -412,7 +416,12 @@ def _summary(series: Series, history: int, targets: int) -> Summary:
         means, squares = zip(*sums[name], strict=True)
         joined[name] = frames[0], np.concatenate(means), np.concatenate(squares)
     return Summary(
-        series.num_points, series.grid_shape, ranges, joined, summary.quantiles
+        series.num_points,
+        series.grid_shape,
+        ranges,
+        joined,
+        summary.quantiles,
+        series.axes,
     )
 
 

@@ -29,6 +29,7 @@ class Summary(NamedTuple):
         double precision.
       quantiles: quantiles `SHARES` of the coordinates by axis, `(shares, p)`; None if
         the points were not read at once.
+      axes: as in `Sample`.
     """
 
     num_points: int
@@ -36,6 +37,7 @@ class Summary(NamedTuple):
     ranges: dict[str, tuple[np.ndarray, np.ndarray]]
     sums: dict[str, tuple[int, np.ndarray, np.ndarray]]
     quantiles: np.ndarray | None = None
+    axes: tuple[int, ...] = ()
 
     @property
     def channels(self) -> dict[str, int]:
@@ -53,7 +55,9 @@ def summarize(sample: Sample) -> Summary:
             mean = rows.mean(axis=0, dtype=np.float64)
             sums[name] = len(rows), mean, np.sum((rows - mean) ** 2, axis=0)
     quantiles = quantiles_of(sample.mesh_points)
-    return Summary(sample.num_points, sample.grid_shape, ranges, sums, quantiles)
+    return Summary(
+        sample.num_points, sample.grid_shape, ranges, sums, quantiles, sample.axes
+    )
 
 
 def quantiles_of(points: np.ndarray) -> np.ndarray:
@@ -84,6 +88,12 @@ def num_points(samples: Sequence[Sample]) -> list[int]:
     """Returns the numbers of points of samples, without reading them."""
     each: Any = getattr(samples, "summaries", samples)
     return [sample.num_points for sample in each]
+
+
+def axes_of(samples: Sequence[Sample] | Summarized) -> tuple[int, ...]:
+    """Returns the axes of space of samples, see `Sample`, without reading them."""
+    each: Any = getattr(samples, "summaries", samples)
+    return each[0].axes
 
 
 def limits(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from opjax.files import ReadOptions, reading
 from opjax.files.vtk import vtu_write
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 from opjax.learn.config.quantities import parse
@@ -357,3 +358,47 @@ def test_tensors_and_reactions_are_those_of_calculix(name):
     check(path, ["S"] * 6, {"max:S:mises": largest}, **clamp)
     (found,) = integrals(path, ["S"] * 6, ["max:S:mises@clamp"], **clamp).values()
     assert found <= largest * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("axes", "normal", "sign"), [((0, 1), "z", 1), ((0, 2), "y", -1), ((1, 2), "x", 1)]
+)
+def test_forces_and_moments_have_the_axes_of_space(tmp_path, axes, normal, sign):
+    """Of p = 1 + u + 2 v on the four sides of a square."""
+    flat, cells = plate(hole=False)
+    points = np.full((len(flat), 3), 0.5)
+    points[:, axes] = flat
+    middle = centers(flat, cells)
+    data = {"p": 1 + middle @ [1.0, 2.0]}
+    path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells), at_cells=data)
+    how = {"location": "cells", "boundary": "all: x > -1"}
+    u, v = ("xyz"[axis] for axis in axes)
+    about = np.full(3, 9.0)  # a point in space, whose place in the plane is (0, 0)
+    about[list(axes)] = 0
+    moment = f"moment_{normal}:p@all:about={','.join(map(str, about))}"
+    expected = {f"force_{u}:p@all": 12, f"force_{v}:p@all": 24, moment: 24 * sign}
+    check(path, ["p"], expected, **how)  # of cells: from the middle of the outer ones
+    only = f"only 2 dimensions, along {u} and {v}; use force_{u} or force_{v}"
+    refuse(path, ["p"], f"force_{normal}:p@all", only, **how)
+    flat_only = f"two-dimensional; use moment_{normal}"
+    refuse(path, ["p"], f"moment_{u}:p@all", flat_only, **how)
+
+
+def test_normals_are_named_by_the_axes_of_space(tmp_path):
+    points, cells = plate(hole=False)
+    points = np.insert(points, 1, 0.5, axis=1)
+    path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells))
+    built = reading.first(path, ReadOptions(geometry="normals"))
+    assert built.channels["features"] == ("normal_x", "normal_z")
+    assert built.sample.axes == (0, 2)
+
+
+def test_a_mixed_mesh_without_weights_names_the_flag(tmp_path):
+    points, cells = plate(hole=False)
+    mixed = [*cells[1:], cells[0][:3], [cells[0][i] for i in (0, 2, 3)]]
+    kinds = [_QUAD] * (len(cells) - 1) + [_TRIANGLE] * 2
+    data = {"T": points[:, 0]}
+    path = write(tmp_path / "a.vtu", points, mixed, kinds, at_points=data)
+    words = "nor cells of one type; train with --quadrature"
+    refuse(path, ["T"], "integral:T", words)
+    check(path, ["T"], {"integral:T": 32}, quadrature=True)

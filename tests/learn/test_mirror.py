@@ -168,3 +168,32 @@ def test_copies_are_made_after_the_division_and_only_of_training_samples(monkeyp
     assert list(map(len, splits[:3])) == [14, 1, 2]
     names = [one.name for one in splits.train]
     assert names[7:] == [f"{name} mirrored in y" for name in names[:7]]
+
+
+@pytest.mark.parametrize(
+    ("axes", "axis", "odd"),
+    [
+        ((0, 2), "x", ("U_x", "S_xy", "S_xz", "V_x", "normal_x")),
+        ((0, 2), "z", ("U_z", "S_yz", "S_xz", "V_z", "normal_z")),
+        ((1, 2), "y", ("U_y", "S_xy", "S_yz", "V_y", "normal_y")),
+    ],
+)
+def test_the_axes_of_a_plane_are_those_of_space(axes, axis, odd):
+    rng = np.random.default_rng(9)
+    parts = [f"U_{a}" for a in "xyz"]
+    parts += [f"S_{a}" for a in ("xx", "yy", "zz", "xy", "yz", "xz")]
+    parts += [f"V_{'xyz'[a]}" for a in axes]  # two channels: of the plane
+    names = ("U",) * 3 + ("S",) * 6 + ("V",) * 2 + (f"normal_{axis}",)
+    values = rng.normal(size=(7, len(names)))
+    one = Sample(rng.normal(size=(7, 2)), target=values, axes=axes)
+    (copy,) = mirrored([one], Mirror(axis), {"target": names})
+    signs = [-1 if part in odd else 1 for part in (*parts, f"normal_{axis}")]
+    assert_array_equal(copy.target, values * signs)
+    place = axes.index("xyz".index(axis))
+    assert_array_equal(copy.mesh_points[:, 1 - place], one.mesh_points[:, 1 - place])
+    assert not np.array_equal(copy.mesh_points[:, place], one.mesh_points[:, place])
+    assert copy.axes == axes
+    absent = "xyz"[3 - sum(axes)]
+    message = f"mirror={absent} is not an axis .* 2 coordinates, along {'xyz'[axes[0]]}"
+    with value_error(message):
+        mirrored([one], Mirror(absent), {"target": names})

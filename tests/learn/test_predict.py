@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from opjax import files, normalize
+from opjax import files, learn, normalize
 from opjax.datasets import heat
 from opjax.learn.cli import predict, train
 from opjax.learn.predict import prediction
@@ -516,3 +516,46 @@ def test_an_error_at_time_0_is_doubted(rng, tmp_path, monkeypatch):
         UserWarning, match="1 of 2 samples are at time 0, for example new.0.vtu"
     ):
         run_predict("run", "new", "out")
+
+
+@pytest.mark.slow
+def test_meshes_of_another_plane_than_in_training_are_refused(
+    rng, tmp_path, monkeypatch
+):
+    pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
+    monkeypatch.chdir(tmp_path)
+    found = operator(rng, tmp_path / "run")
+    found.description.config.update({"feature_names": "k", "target_names": "u"})
+    read = functools.partial(
+        files.read, options=files.ReadOptions(features="k", target="u")
+    )
+    for folder, axes in (("train", [0, 2]), ("new", [0, 1])):
+        (tmp_path / folder).mkdir()
+        for number in range(4):
+            points = np.zeros((9, 3))
+            points[:, axes] = rng.uniform(size=(9, 2))
+            mesh = pyvista.PolyData(points).cast_to_unstructured_grid()
+            mesh["k"], mesh["u"] = rng.normal(size=(2, 9))
+            mesh.save(f"{folder}/{number}.vtu")
+    description = describe(read("train"), sizes=found.sizes, names=found.channel_names)
+    assert description.axes == (0, 2)
+    config = dict(found.config)
+    found = found._replace(description=dataclasses.replace(description, config=config))
+    write(found, 0.0)
+    assert run_predict("run", "train", "out")["samples"] == 4
+    said = "new.0.vtu varies along x and y, but the training meshes .* along x and z"
+    with value_error(said):
+        run_predict("run", "new", "out")
+    found = trained_operators.load("run")
+    new = found.read("new")
+    quantity = functools.partial(found.quantity, "max:u")
+    for call in (found, found.one, found.field, quantity):
+        with value_error(said):
+            call(new[0])
+    with value_error("init_from: .* along x and z, but these"):
+        learn.train(read("new"), config=TINY, init_from="run")
+    with value_error("varies along x and z, but sample 4 .new.0"):
+        learn.train(read("train") + read("new"), config=TINY)
+    # A run that has not stored its plane is used as before.
+    earlier = dataclasses.replace(description, axes=(), config=config)
+    assert found._replace(description=earlier)(new[0]).shape == (9, 1)

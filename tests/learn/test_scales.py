@@ -360,3 +360,15 @@ def test_exported_operators_take_and_return_physical_units(file, folder, tmp_pat
     values = results_of(path, inputs)["values"]
     expected = trained(case)
     assert_allclose(values / expected.std(0), expected / expected.std(0), atol=1e-4)
+
+
+def test_scaled_coordinates_are_those_along_an_axis_of_space():
+    names = {"target": ("u",), "scalars": ("L",)}
+    points = np.ones((3, 2))
+    sample = Sample(points, points[:, :1], scalars=np.array([2.0]), axes=(0, 2))
+    found = Scaling.of({"scales": "z: L"}, names, sample.axes)
+    assert_array_equal(found.reduce(sample).mesh_points, points * [1, 0.5])
+    with value_error("contains y, but points vary along x and z"):
+        Scaling.of({"scales": "y: L"}, names, sample.axes)
+    former = Scaling.of({"scales": "y: L"}, names)  # of a run without axes
+    assert_array_equal(former.reduce(sample).mesh_points, points * [1, 0.5])

@@ -68,6 +68,12 @@ class MeshArrays(dict[str, np.ndarray]):
         self.blocks: dict[str, cell_blocks.CellBlock] | None = None
 
 
+def axes_of(arrays: Mapping[str, np.ndarray]) -> tuple[int, ...]:
+    """Returns the axes of space that a mesh varies along; empty if unknown."""
+    plane = arrays.plane if isinstance(arrays, MeshArrays) else None
+    return () if plane is None else plane.axes
+
+
 @contextlib.contextmanager
 def open_vtk(
     path: Path,

@@ -480,7 +480,7 @@ def task_of(
         start_options=fields.part(StartOptions, config),
         evaluation=evaluation_of(config),
         loss=Loss(form=_form_of(config, summaries.of(splits.train[:1])[0])),
-        scaling=Scaling.of(vars(config), names),
+        scaling=Scaling.of(vars(config), names, summaries.axes_of(splits.train)),
         from_baseline=config.start_from == "baseline",
     )
 

@@ -10,7 +10,8 @@ from opjax.files.expressions import Expression
 from opjax.files.options import parse_names
 from opjax.learn.config.fields import option
 from opjax.learn.config.groups import Options
-from opjax.samples.mirror import AXES, Mirror
+from opjax.samples.base import AXES
+from opjax.samples.mirror import Mirror
 
 _UNITS = ("deg", "rad")
 

@@ -15,7 +15,7 @@ from opjax.learn.json_files import check_form, to_json, tuples
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry.entries import Sizes
 from opjax.learn.registry.models import Layout
-from opjax.samples import Sample, grid_points, ranges
+from opjax.samples import Sample, grid_points, ranges, summaries
 from opjax.samples.fields import Fields, from_description, to_description
 from opjax.samples.sliced import Sliced
 
@@ -116,6 +116,8 @@ class Description:
       fields: fields of the output function, if each has a separate error.
       time: time stepping of an operator for series.
       seen: digests of the samples that trained or selected the operator, if known.
+      axes: axes of space of the training meshes, see `Sample`; empty if unknown, as in
+        runs of earlier versions.
       config: configuration of the run, with the fields of `ModelOptions`.
     """
 
@@ -130,6 +132,7 @@ class Description:
     fields: Fields | None = None
     time: Stepping | None = None
     seen: list[str] | None = None
+    axes: tuple[int, ...] = ()
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -152,7 +155,7 @@ class Description:
     @functools.cached_property
     def scaling(self) -> Scaling | None:
         """The physical scales in the configuration of the run."""
-        return Scaling.of(self.config, self.names)
+        return Scaling.of(self.config, self.names, self.axes)
 
     @property
     def numbers(self) -> Mapping[str, Sequence[float]]:
@@ -176,6 +179,8 @@ class Description:
             stored["time"] = self.time._asdict()
         if self.seen is not None:
             stored["seen"] = self.seen
+        if self.axes:
+            stored["axes"] = self.axes
         return to_json(stored)
 
     @classmethod
@@ -193,6 +198,9 @@ class Description:
         expected = Channels.of(sizes)._replace(scalars=channels.scalars)
         if channels != expected:
             raise ValueError(f"operator.channels={channels}, expected {expected}.")
+        axes = tuples(stored.get("axes", []))
+        if axes and (len(axes) != channels.mesh_points or max(axes) > 2):
+            raise ValueError(f"operator.axes={axes}")
         for role, names in stored["names"].items():
             count = getattr(channels, role, 0)
             if count and len(names) not in (0, count):
@@ -211,6 +219,7 @@ class Description:
             fields=from_description(stored["fields"]) if "fields" in stored else None,
             time=Stepping.from_json(stored["time"]) if "time" in stored else None,
             seen=stored.get("seen"),
+            axes=axes,
             config=_configuration(stored["config"]),
         )
 
@@ -250,6 +259,7 @@ class _Stored(TypedDict, total=False):
     uniform: bool | None
     time: Stepping
     seen: list[str] | None
+    axes: list[int]
     normalizers: Required[dict[str, list[int]]]
     normalizer_types: dict[str, str]
 
@@ -293,6 +303,7 @@ def describe(
       scaling: physical scales of the samples.
     """
     channels, numbers = Channels.of(sizes), {}
+    axes = summaries.axes_of(train)
     if scaling is not None and not isinstance(train, Sliced):
         scalars = train[0].scalars
         num_scalars = 0 if scalars is None else len(scalars)
@@ -316,6 +327,7 @@ def describe(
         fields=fields,
         time=time,
         seen=seen,
+        axes=axes,
     )
 
 

@@ -37,6 +37,7 @@ from opjax.learn.predict.quantities import field_of, rule_of
 from opjax.learn.predict.quantity_values import value
 from opjax.learn.registry import operators
 from opjax.samples import Patch, Sample
+from opjax.samples.base import letters
 
 _WEIGHTS = "quadrature_weights"
 _MASK, _AREAS, _VECTORS = "mask", "areas", "area_vectors"
@@ -132,7 +133,9 @@ class Exportable:
         for one in self._quantities:
             if (need := self._needs.get(one.text)) is not None:
                 try:
-                    by_name[need] = _array(one, need, sample)
+                    by_name[need] = _array(
+                        one, need, sample, self._trained.description.axes
+                    )
                 except ValueError as error:
                     raise ValueError(f"{sample.name}: {one.text}: {error}") from None
         return {name: by_name[name] for name in self.inputs.names() if name in by_name}
@@ -156,6 +159,7 @@ class Exportable:
         if one.kind == SUM:
             field = jnp.where(areas[:, None] == 0, 0, field)
         rule = Patch(np.empty(0, int), areas, vectors, case.mesh_points)
+        rule = rule._replace(axes=self._trained.description.axes)
         return jnp.asarray(value(one, case, names, field, rule), field.dtype)
 
     def _inputs(self) -> Inputs:
@@ -283,16 +287,20 @@ def _need(one: Quantity, trained: Learned) -> str | None:
     return _WEIGHTS if weighted else None
 
 
-def _array(one: Quantity, need: str, sample: Sample) -> np.ndarray:
+def _array(
+    one: Quantity, need: str, sample: Sample, axes: tuple[int, ...]
+) -> np.ndarray:
     """The input that a quantity needs of a mesh."""
     rule, n = rule_of(one, sample), sample.num_points
     if need == _WEIGHTS and sample.quadrature_weights is not None:
         return np.asarray(sample.quadrature_weights, np.float32)
     if one.kind in MOMENTS and rule.facets is None:
         raise ValueError("moments of exported operators need point data.")
-    p = rule.area_vectors.shape[1]
-    if one.kind == FLUX and rule.axes not in ((), tuple(range(p))):
-        raise ValueError("fluxes of exported operators need a mesh in the plane x, y.")
+    axes = axes or tuple(range(rule.area_vectors.shape[1]))
+    if one.kind == FLUX and rule.axes not in ((), axes):
+        raise ValueError(
+            f"fluxes of this exported operator need a mesh along {letters(axes)}."
+        )
     parts = rule.area_vectors if need.startswith(_VECTORS) else rule.areas
     sums = np.zeros((n, *parts.shape[1:]))
     np.add.at(sums, rule.rows, parts)

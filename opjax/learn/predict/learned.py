@@ -16,7 +16,7 @@ from opjax.learn.predict.starting import Start
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Sizes
 from opjax.normalize import Normalizer, is_single
-from opjax.samples import Sample, columns
+from opjax.samples import Sample, base, columns
 from opjax.samples.fields import Fields, component_names, fields_of
 
 MeshFile = Sample | OnePath  # a sample, or a file with one
@@ -170,6 +170,7 @@ class Learned(NamedTuple):
           ValueError: if it is damaged or contains several samples.
         """
         if isinstance(mesh, Sample):
+            self.check_plane(mesh)
             return columns(mesh)
         several = self.read(mesh, facets=facets)
         if len(several) != 1:
@@ -177,7 +178,13 @@ class Learned(NamedTuple):
                 f"{mesh} contains {len(several)} samples; read them with "
                 "`trained.read` and predict one at a time."
             )
+        self.check_plane(several[0])
         return several[0]
+
+    def check_plane(self, sample: Sample) -> None:
+        """Raises ValueError for a mesh in another plane of space than in training."""
+        there = f"the training meshes of the operator in {self.folder}"
+        base.check_plane(sample.name, sample.axes, there, self.description.axes)
 
     def read(
         self,

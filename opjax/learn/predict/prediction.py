@@ -447,6 +447,7 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
                 f"{sample.name} has {count} {what}, but {operator} was trained with "
                 f"{expected}" + (f" ({', '.join(names)})." if names else hint)
             )
+    trained.check_plane(sample)
     weighted = sample.quadrature_weights is not None
     if weights and weighted != description.weighted:
         has = ("without", "with")

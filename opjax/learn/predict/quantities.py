@@ -179,8 +179,9 @@ def rule_of(wanted: Quantity, sample: Sample) -> Patch:
     if weights is None:
         if sample.cells is None:
             raise ValueError(
-                "the sample has neither quadrature_weights nor cells; add weights to "
-                "its file."
+                "the sample has neither quadrature_weights nor cells of one type; "
+                "train with --quadrature, which computes weights from cells of any "
+                "types, or add weights to its file."
             )
         weights = quadrature.cell_weights(points, sample.cells)
     return _without_areas(mask, points)._replace(areas=np.asarray(weights, np.float64))
@@ -190,7 +191,7 @@ def _of_facets(
     wanted: Quantity, points: np.ndarray, counted: np.ndarray, sample: Sample
 ) -> Patch:
     if sample.patches is None:
-        patch = _from_cells(wanted, points, sample)
+        patch = _from_cells(wanted, points, sample)._replace(axes=sample.axes)
     elif wanted.boundary in sample.patches:
         patch = sample.patches[wanted.boundary]
     else:

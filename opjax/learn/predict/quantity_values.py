@@ -19,6 +19,7 @@ from opjax.learn.config.quantities import (
     Value,
 )
 from opjax.samples import Patch, Sample
+from opjax.samples.base import AXES, letters
 from opjax.samples.normalizers import Names
 from opjax.samples.padding import with_zeros
 
@@ -90,27 +91,31 @@ def _force_value(
     if force.size == 1:  # a moment in the plane
         return force
     kinds = next(k for k in (FORCES, MOMENTS, SHEARS) if wanted.kind in k)
-    axis = kinds.index(wanted.kind)
-    # Of a mesh in the plane of x and z, force_z is the second one, as is force_y.
-    axis = rule.axes.index(axis) if axis in rule.axes else axis
-    if axis >= len(force):
-        raise ValueError(f"the mesh has only {len(force)} dimensions.")
-    return force[axis]
+    axis, axes = kinds.index(wanted.kind), rule.axes or range(len(force))
+    if axis not in axes:
+        raise ValueError(
+            f"the mesh has only {len(force)} dimensions, along {letters(axes)}; use "
+            f"{' or '.join(kinds[other] for other in axes)}."
+        )
+    return force[axes.index(axis)]
 
 
 def _moment(wanted: Quantity, values: Any, rule: Patch) -> jax.Array:
     """The moment of a pressure, `(3,)` in space, a number in the plane."""
     p = rule.centers.shape[1]
-    about = np.array(wanted.about or [0.0] * p)
-    if p == 2 and wanted.kind != MOMENTS[2]:
-        raise ValueError("the mesh is two-dimensional; use moment_z.")
+    axes = list(rule.axes or range(p))
+    about, normal = np.array(wanted.about or [0.0] * p), 3 - sum(axes)
+    if p == 2 and wanted.kind != MOMENTS[normal]:
+        raise ValueError(f"the mesh is two-dimensional; use {MOMENTS[normal]}.")
     if len(about) != p and not (p == 2 and len(about) == 3):
         raise ValueError(
             f"about= has {len(about)} coordinates, but the mesh has {p} dimensions."
         )
+    about = about[axes] if len(about) == 3 else about
     about = about.astype(rule.centers.dtype)
     arrays = _padded(values, rule.area_vectors, rule.centers)
-    return quantities.moment(*arrays, center=about[:p])
+    moment = quantities.moment(*arrays, center=about)
+    return -moment if p == 2 and normal == 1 else moment  # x, z, -y are right-handed
 
 
 def _shear(field: Any, rule: Patch, sample: Sample) -> Any:
@@ -164,7 +169,7 @@ def _in_space(field: Any, rule: Patch) -> Any:
     if across > _ACROSS_PLANE * np.linalg.norm(field):
         raise ValueError(
             "the vectors have a component normal to the plane of the mesh, which "
-            f"has the axes {', '.join('xyz'[axis] for axis in axes)}."
+            f"has the axes {', '.join(AXES[axis] for axis in axes)}."
         )
     return field[:, axes]
 

@@ -18,11 +18,11 @@ import numpy as np
 from opjax.files.expressions import Expression
 from opjax.learn.config.scales import Angle, parse_angles, parse_scales
 from opjax.samples import Sample, Splits
-from opjax.samples.base import converted
+from opjax.samples.base import AXES, converted, letters
 from opjax.samples.fields import Fields
 from opjax.samples.normalizers import Names
 
-_POINTS, _AXES = "points", "xyz"
+_POINTS = "points"
 _ROLES = ("target", "features", "scalars", "target_scalars")
 # Times as large as in training, or as small: other units, it seems.
 _UNITS = 10
@@ -39,11 +39,13 @@ class Scaling:
       angles: scalars that are replaced by their cosine and sine.
       names: names of the channels, by array; for an array without channel names, the
         name of the array is used.
+      axes: axes of space of the coordinates, see `Sample.axes`.
     """
 
     scales: Mapping[str, Expression]
     angles: tuple[Angle, ...] = ()
     names: Names = dataclasses.field(default_factory=dict)
+    axes: tuple[int, ...] = dataclasses.field(default=(), compare=False)
 
     def __post_init__(self):
         """Refuses names that nothing has."""
@@ -63,12 +65,15 @@ class Scaling:
                 )
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], names: Names) -> Self | None:
+    def of(
+        cls, config: Mapping[str, Any], names: Names, axes: tuple[int, ...] = ()
+    ) -> Self | None:
         """Returns the scaling of a configuration; None if it has none.
 
         Args:
           config: values by flag name; all are optional.
           names: names of the channels of arrays.
+          axes: see `Scaling`.
 
         Raises:
           ValueError: if a formula is invalid, or a name is unknown.
@@ -77,7 +82,8 @@ class Scaling:
         angles = parse_angles(config.get("angles") or "")
         if not scales and not angles:
             return None
-        return cls(scales, angles, {k: tuple(listed) for k, listed in names.items()})
+        each = {k: tuple(listed) for k, listed in names.items()}
+        return cls(scales, angles, each, axes)
 
     def reduce(self, sample: Sample) -> Sample:
         """Returns the scaled case, as the model and its normalisers receive it.
@@ -248,8 +254,14 @@ class Scaling:
                 places.append((role, channels))
         if not places and name == _POINTS:
             return "mesh_points", None
-        if not places and name in (*_AXES,):
-            return "mesh_points", [_AXES.index(name)]
+        if not places and name in (*AXES,):
+            axis, axes = AXES.index(name), self.axes or (0, 1, 2)
+            if axis not in axes:
+                raise ValueError(
+                    f"scales contains {name}, but points vary along {letters(axes)} "
+                    "only; omit it."
+                )
+            return "mesh_points", [axes.index(axis)]
         if len(places) != 1:
             names = [n for role in _ROLES for n in self.names.get(role) or (role,)]
             raise ValueError(

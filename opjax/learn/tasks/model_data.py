@@ -126,7 +126,8 @@ class ModelData:
         sizes = operators.sizes(all_samples(splits), fitted | own)
         matched, kept = None, None
         if start is not None:
-            there = check_sizes(start, sizes, names, channels=same)
+            axes = summaries.axes_of(splits.train)
+            there = check_sizes(start, sizes, names, axes, channels=same)
             matched = None if same else match(start, sizes, seen)
             sizes = there if matched is None else matched.sizes
             fitted = started_normalizers(start, fitted, how, matched, seen)

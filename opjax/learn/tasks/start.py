@@ -20,6 +20,7 @@ from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Configuration, Sizes
 from opjax.learn.tasks.channels import ARRAYS, Match, expanded
 from opjax.normalize import Normalizer
+from opjax.samples.base import check_plane
 from opjax.samples.normalizers import Names
 
 # Options that parameters do not depend on.
@@ -68,6 +69,7 @@ def check_sizes(
     start: Learned,
     found: Sizes,
     names: Names,
+    axes: tuple[int, ...] = (),
     *,
     channels: bool = True,
 ) -> Sizes:
@@ -77,11 +79,12 @@ def check_sizes(
       start: the operator.
       found: sizes of the new samples.
       names: names of their channels, by array.
+      axes: their axes of space, see `Sample`.
       channels: whether inputs and fields must be the same, too.
 
     Raises:
-      ValueError: if the dimension, the channels or their names differ, or the points,
-        if the operator supports only one number of points.
+      ValueError: if the dimension, the plane, the channels or their names differ, or
+        the points, if the operator supports only one number of points.
     """
     there = start.sizes._asdict()
     inputs = ["feature_dim", "out_features", "scalar_dim"] if channels else []
@@ -95,6 +98,8 @@ def check_sizes(
                 f"init_from: {name} is {before} in {start.folder}, but {now} in "
                 f"these samples; they must be equal.{_other_channels(start, name)}"
             )
+    before = f"init_from: the operator in {start.folder}"
+    check_plane(before, start.description.axes, "these samples", axes)
     for array, before in start.channel_names.items():
         if not channels and array in ARRAYS:
             continue

@@ -155,7 +155,7 @@ def streamed_regression(
     normalizers = fit_normalizers(train, points=True, features=True, target=True)
     sizes = _sizes(splits, normalizers)
     if start is not None:
-        sizes = check_sizes(start, sizes, names or {})
+        sizes = check_sizes(start, sizes, names or {}, train.summaries[0].axes)
         normalizers = {name: start.normalizers[name] for name in normalizers}
     fields, of_fields = None, None
     if sizes.out_features:

@@ -71,7 +71,7 @@ def rollouts(
         check_options(start, config)
         _check_same_time(start, config)
         _tell_other_step(start, how)
-        sizes = check_sizes(start, sizes, data.names)
+        sizes = check_sizes(start, sizes, data.names, data.windows[0].summaries[0].axes)
         normalizers = start.normalizers
     units = units_of(how, normalizers)
     fields = data.fields if start is None else start.fields
