@@ -24,6 +24,8 @@ from opjax.samples.narrowing import narrow
 # Points may move by this share of the width of a mesh; an offset of ten times the width
 # moves them as far.
 _LOST = 3e-7
+# Field data with the time of a file: of ParaView and OpenFOAM, VisIt, and others.
+TIMES = ("TimeValue", "TIME", "Time", "time")
 
 
 class Built(NamedTuple):
@@ -136,10 +138,11 @@ def _with_components(name: str, arrays: Arrays, options: ReadOptions) -> Arrays:
 def time_of(arrays: Arrays) -> float:
     """The time stored in a file; NaN if there is none."""
     data = arrays.mesh.field_data.arrays if isinstance(arrays, MeshArrays) else {}
-    time = np.asarray(data.get("TimeValue", math.nan))
-    if time.size != 1 or time.dtype.kind not in "fiu":
-        return math.nan
-    return float(time.ravel()[0])
+    for name in TIMES:
+        time = np.asarray(data.get(name, ()))
+        if time.size == 1 and time.dtype.kind in "fiu":
+            return float(time.ravel()[0])
+    return math.nan
 
 
 def _check_location(

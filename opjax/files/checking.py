@@ -495,14 +495,15 @@ def _num_points(arrays: Arrays, built: Built) -> int:
 def _scalars_of(arrays: Arrays) -> dict[str, float]:
     """Arrays of one number."""
     data: Any = arrays
+    others = _ROLES
     if isinstance(arrays, MeshArrays):
         data = arrays.mesh.field_data.arrays
+        others = {*_ROLES, *building.TIMES, "CYCLE"}
     scalars: dict[str, float] = {}
     for name in data:
         array = np.asarray(data[name])
-        if array.size == 1 and array.dtype.kind in "fiu" and name not in _ROLES:
+        if array.size == 1 and array.dtype.kind in "fiu" and name not in others:
             scalars[name] = float(array.reshape(()))
-    scalars.pop("TimeValue", None)
     return scalars
 
 

@@ -7,8 +7,8 @@ A case is
 - a `.pvd`, `.vtu.series` or `.vtm.series` file that lists `.vtu` (or `.vtm`) files of
   its folder with their times;
 - a folder of numbered `.vtu` (or `.vtm`) files, `flow_0000.vtu`, `flow_0001.vtu`. Times
-  are the field data `TimeValue`, or otherwise the numbers in the names; decimals as in
-  `flow_0.25.vtu` are times.
+  are the field data `TimeValue`, `TIME`, `Time` or `time`, or otherwise the numbers in
+  the names; decimals as in `flow_0.25.vtu` are times.
 
 A folder may contain many cases of one kind, including folders of cases. Scalars of a
 case are in its file or in a table beside it, see `opjax.files.cases`.
@@ -31,9 +31,11 @@ from opjax.files.frames import Listed, find_cases
 from opjax.files.npz import Arrays
 from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.stored_frames import StoredFrames
+from opjax.files.vtk.fields import MeshArrays
 from opjax.samples import Sample, Series
 from opjax.samples import series as rules
 from opjax.samples.division import SHARES, Divided, Shares
+from opjax.samples.fields import channels_of
 from opjax.samples.narrowing import narrow
 from opjax.samples.series import Frames
 from opjax.samples.stored import Place
@@ -124,7 +126,8 @@ def read_series(
     Args:
       paths: folder, files, or folders of cases, see the module docstring.
       options: content of a series. `target` are the evolving fields, `features` are
-        constant input fields; cells and boundaries are taken from the first frame.
+        constant input fields, in the first frame or all of them; cells and boundaries
+        are taken from the first frame.
         Scalars may be field data of the first `.vtu` file.
       min_frames: minimum number of frames of a series. With one, a field without a time
         axis is a single frame, and times may be missing.
@@ -138,9 +141,9 @@ def read_series(
       FileNotFoundError: if there is no file.
       ImportError: if h5py is needed but missing.
       ValueError: if a file is damaged or too large; an array is missing or of the wrong
-        shape; numbers of files have a gap; the mesh changes within a series; an option
-        does not support series; or as from `samples.series.check`. The message names
-        the file and the frame.
+        shape; numbers of files have a gap; the mesh or a feature changes within a
+        series; an option does not support series; or as from `samples.series.check`.
+        The message names the file and the frame.
 
     Examples:
       >>> import tempfile
@@ -297,6 +300,13 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
         )
     if not len(times):
         raise ValueError(f"{name} has no frames; a series needs at least one.")
+    lead = fields[options.target[0]].shape[: 1 + (options.grid_axes or 1)]
+    for key in options.features or ("features",):
+        whole = components.split(key, others)
+        key = whole[0] if whole and key not in others else key
+        if key in others and others[key].shape[: len(lead)] == lead != times.shape:
+            given = building.numbers(name, key, others[key])
+            others[key] = _constant(name, key, given)
     fields = {k: building.numbers(name, k, field) for k, field in fields.items()}
     for key, field in fields.items():
         if field.ndim > 1:
@@ -357,6 +367,18 @@ def _still(name: str, points: np.ndarray) -> np.ndarray:
     return points[0]
 
 
+def _constant(name: str, key: str, frames: np.ndarray) -> np.ndarray:
+    """The values of a feature that is given for every frame; it must not change."""
+    for number, now in enumerate(frames):
+        if not np.array_equal(now, frames[0], equal_nan=True):
+            note = ""
+            if frames.ndim == 2 and frames.shape[0] == frames.shape[1]:
+                note = f" If its shape {frames.shape} is that of points and channels, "
+                note += "store each channel as a field."
+            raise _changes(name, key, f"{number}", note)
+    return frames[0]
+
+
 def _found(built: building.Built, times: np.ndarray, values: Frames) -> _Found:
     """A series whose mesh, constants and scalars are those of its first frame."""
     sample = built.sample
@@ -388,14 +410,18 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
     later = dataclasses.replace(
         how.options, quadrature=False, boundary="", **dict.fromkeys(names, ())
     )
+    named = how.options.features
     for number, (file, time, step) in enumerate(listed):
         with opened(file, later if first else how.options, step=step) as groups:
             arrays = groups[""]
             if first is None:
                 built = first = _build(str(file), case, "", arrays, how.options)
             else:
-                built = building.build(str(file), arrays, later)
+                held = tuple(key for key in named if _holds(arrays, key, later))
+                options = dataclasses.replace(later, features=held)
+                built = building.build(str(file), arrays, options)
                 _check_same_scalars(case, number, file, arrays, first)
+                _check_same_features(case, number, file, first, built)
             _check_same_mesh(case, number, file, first.sample, built.sample)
             now = built.sample.target
             assert now is not None
@@ -429,6 +455,43 @@ def _check_same_mesh(
             f"({file.name}); a series must have one mesh. Interpolate to one mesh, or "
             "pass the displacement as a field."
         )
+
+
+def _holds(arrays: Arrays, key: str, options: ReadOptions) -> bool:
+    """Whether a frame has a field, or a component of it, at the location of points."""
+    arrays = components.with_components(arrays, (key,))
+    if options.location == "cells" and isinstance(arrays, MeshArrays):
+        return key in arrays.mesh.cell_data.arrays
+    return key in arrays
+
+
+def _check_same_features(
+    case: Path, number: int, file: Path, first: building.Built, now: building.Built
+) -> None:
+    """Raises ValueError for a feature that a later frame has otherwise."""
+    if first.sample.features is None or now.sample.features is None:
+        return
+    before, after = (channels_of(one.channels["features"]) for one in (first, now))
+    for key in before.keys() & after.keys():
+        was = first.sample.features[:, before[key]]
+        if _differ(was, now.sample.features[:, after[key]]):
+            raise _changes(str(case), key, f"{number} ({file.name})")
+
+
+def _differ(was: np.ndarray, now: np.ndarray) -> bool:
+    """Whether values differ by more than their rounding."""
+    if was.shape != now.shape:
+        return True
+    eps = max(np.finfo(array.dtype).eps for array in (was, now))
+    return bool((np.abs(now - was) > 4 * eps * np.abs(was).max(initial=0)).any())
+
+
+def _changes(name: str, key: str, frame: str, note: str = "") -> ValueError:
+    return ValueError(
+        f"{name}: the feature {key} changes within the series, between frame 0 and "
+        f"frame {frame}; --feature_names are constant. Add {key} to --target_names "
+        f"instead, or store the same values in all frames.{note}"
+    )
 
 
 def _check_same_scalars(

@@ -29,11 +29,11 @@ TIMES = [
 ]
 
 
-def frame(path, value=0.0, time=None):
+def frame(path, value=0.0, time=None, name="TimeValue"):
     mesh = pyvista.ImageData(dimensions=(3, 3, 1)).cast_to_unstructured_grid()
     mesh["u"] = np.full(9, value)
     if time is not None:
-        mesh.field_data["TimeValue"] = [time]
+        mesh.field_data[name] = [time]
     mesh.save(path)
 
 
@@ -49,10 +49,11 @@ def test_frames_have_the_times_of_their_names(names, times, tmp_path):
     assert_array_equal(series.values[:, 0, 0], ordered)  # pyright: ignore
 
 
+@pytest.mark.parametrize("name", ["TimeValue", "TIME", "Time", "time"])
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_the_time_in_a_file_goes_before_that_of_its_name(in_memory, tmp_path):
+def test_the_time_in_a_file_goes_before_that_of_its_name(name, in_memory, tmp_path):
     for number in range(3):
-        frame(tmp_path / f"u_{number / 10}.vtu", number, time=5.0 + number)
+        frame(tmp_path / f"u_{number / 10}.vtu", number, 5.0 + number, name)
     ((series,), _) = read_series(tmp_path, in_memory=in_memory, target="u")
     assert_array_equal(series.times, [5, 6, 7])
     assert series.values[2][0, 0] == 2
@@ -122,3 +123,41 @@ def test_patterns_of_series_are_found(tmp_path):
     assert len(found) == 2
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         read_series(tmp_path / "*" / "vtk", target="u")
+
+
+def write_source(folder, sources):
+    """Frames of `u`, a vector `F` and a `source`, which a frame may lack."""
+    for number, source in enumerate(sources):
+        mesh = pyvista.ImageData(dimensions=(3, 3, 1)).cast_to_unstructured_grid()
+        mesh["u"] = mesh.points[:, 0] * number
+        if source is not None:
+            mesh["source"] = np.full(9, float(source))
+            mesh["F"] = np.full((9, 3), float(source))
+            mesh.cell_data["heat"] = np.full(4, float(source))
+        mesh.cell_data["T"] = np.arange(4.0) * number
+        mesh.save(folder / f"f_{number}.vtu")
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize(
+    ("location", "target", "feature"),
+    [("points", "u", "source"), ("points", "u", "F_x"), ("cells", "T", "heat")],
+)
+def test_features_that_change_in_time_are_refused(
+    in_memory, location, target, feature, tmp_path
+):
+    given = {"in_memory": in_memory, "location": location}
+    write_source(tmp_path, [5, 5, None, 7])
+    said = rf"{feature} changes .* frame 0 and frame 3 \(f_3.vtu\)"
+    with value_error(said):
+        read_series(tmp_path, target=target, features=feature, **given)
+    write_source(tmp_path, [5, 6, 7, 8])  # as the message says
+    both = f"{target},{feature}"
+    assert read_series(tmp_path, target=both, **given).channels["target"] == (
+        target,
+        feature,
+    )
+    write_source(tmp_path, [5, 5, None, 5])  # constant, or in the first frame only
+    ((series,), _) = read_series(tmp_path, target=target, features=feature, **given)
+    assert series.features is not None
+    assert_array_equal(series.features, 5)

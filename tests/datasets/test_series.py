@@ -479,3 +479,21 @@ def test_series_that_stand_still_are_told_and_others_are_not(tmp_path, recwarn):
     recwarn.clear()
     read_series(tmp_path / "0.npz", target="u")
     assert not recwarn
+
+
+@pytest.mark.parametrize("times", [5, 6])  # of six points
+def test_features_of_every_frame_in_arrays_are_constant(times, tmp_path):
+    file = tmp_path / "a.npz"
+    arrays = {"mesh_points": POINTS, "times": np.arange(float(times))}
+    arrays["u"] = np.outer(arrays["times"], POINTS[:, 0])
+    k = np.tile(POINTS[:, 1], (times, 1))
+    np.savez(file, **arrays, k=k, V=np.stack([k, 2 * k], axis=-1))
+    for features, factor in {"k": 1, "V_y": 2}.items():
+        ((series,), _) = read_series(file, target="u", features=features)
+        assert series.features is not None
+        assert_array_equal(series.features[:, 0], factor * POINTS[:, 1])
+    np.savez(file, **arrays, k=arrays["u"])
+    said = "k changes within the series, between frame 0 and frame 1;"
+    note = r"shape \(6, 6\) is that of points and channels" if times == 6 else "frames"
+    with value_error(f"{said}.*{note}"):
+        read_series(file, target="u", features="k")

@@ -190,3 +190,16 @@ def test_the_line_that_is_printed_trains_when_it_is_pasted(tmp_path):
     run = [sys.executable, "-m", "opjax.learn.cli.train", *words]
     subprocess.run(run, cwd=tmp_path, capture_output=True, check=True)
     assert (tmp_path / "runs" / "cases" / "result.json").is_file()
+
+
+def test_times_and_numbers_of_steps_are_no_scalars(tmp_path):
+    for i in range(3):
+        mesh = pyvista.ImageData(dimensions=(3, 3, 1)).cast_to_unstructured_grid()
+        mesh["u"] = mesh.points[:, 0] + i
+        data = {"TIME": 0.1 * i**2, "CYCLE": i, "nu": i}  # of VisIt, and one scalar
+        for name, value in data.items():
+            mesh.field_data[name] = [value]
+        mesh.save(tmp_path / f"u_{i}.vtu")
+    found = of(tmp_path)
+    assert [scalar["name"] for scalar in found["scalars"]] == ["nu"]
+    assert found["times"] == (0, 0.4)
