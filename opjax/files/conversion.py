@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from opjax.files import limits
+from opjax.files import columns, limits
 from opjax.files.vtk import xdmf
 
 _MESHIO = "pip install meshio; meshio convert {name} {stem}.vtu"
@@ -19,18 +19,17 @@ _CFF = (
 _PYVISTA = 'python -c "import pyvista; {code}"'
 _SAVE = "numpy.savez('{stem}.npz', **{arrays})"
 _FOAM = "foamToVTK -latestTime in the folder of the case"
-_COLUMNS = (
-    "python -c \"import numpy; t = numpy.genfromtxt({name!r}, delimiter=',', "
-    "names=True); numpy.savez('{stem}.npz', mesh_points=numpy.stack([t['x'], t['y']], "
-    '1), **{{k: t[k] for k in t.dtype.names}})", x and y being the coordinates'
-)
 _MATLAB = (
-    "python -c \"import numpy, scipy.io; numpy.savez('{stem}.npz', "
-    '**scipy.io.loadmat({name!r}))"'
+    'python -c "import numpy, scipy.io; d = scipy.io.loadmat({name!r}); '
+    "d |= {{n: v[n].item() for v in [*d.values()] for n in "
+    "numpy.asarray(v).dtype.names or () if v.size == 1}}; "
+    "numpy.savez('{stem}.npz', **{{k: v for k, v in d.items() if "
+    "numpy.asarray(v).dtype.kind not in 'OV'}})\""
 )
 _MATLAB_73 = (
     "python -c \"import h5py, numpy; f = h5py.File({name!r}); numpy.savez('{stem}.npz',"
-    " **{{k: f[k][()].T for k in f if hasattr(f[k], 'shape')}})\""
+    " **{{k: g[k][()].T for g in [f, *(f[k] for k in f if k[0] != '#')] if hasattr(g, "
+    "'keys') for k in g if hasattr(g[k], 'shape') and g[k].dtype.kind in 'fiub'}})\""
 )
 _NETCDF = (
     'pip install xarray netCDF4; python -c "import numpy, xarray; d = '
@@ -83,7 +82,6 @@ _WAYS = {
     ".odb": _ODB,
     ".rst": _RST,
     ".op2": _OP2,
-    ".csv": _COLUMNS,
     ".mat": _MATLAB,
     ".nc": _NETCDF,
     ".zarr": _ZARR,
@@ -114,6 +112,8 @@ def way(path: Path) -> str:
     if path.name.lower().endswith(_FLUENT):
         line = _PYVISTA.format(code=_CFF.format(stem=path.name[: -len(_FLUENT[0])]))
         return f" To convert it: pip install -U pyvista; {line}."
+    if suffix == ".csv":
+        return f" To convert it: {columns.line(path)}."
     line = _WAYS.get(suffix)
     if suffix == ".mat" and path.is_file() and limits.is_hdf5(path):
         line = _MATLAB_73

@@ -224,3 +224,76 @@ def test_frames_of_calculix_are_converted_by_the_line_for_a_folder_of_cases(
     assert_allclose(series.values[1], found[0].target)
     # The first step has half the loads.
     assert_allclose(series.values[0] * 2, found[0].target, atol=1e-9)
+
+
+# Headers of ParaView, Fluent, STAR-CCM+, COMSOL and a spreadsheet; names of the fields.
+ROWS = ["0,0,5,1", "1,0,6,2", "0,1,7,3"]
+TABLES = {
+    "x,y,z,u": "u",
+    '"Points:0","Points:1","Points:2","u [Pa]"': "u_Pa",
+    " x-coordinate,  y-coordinate,  z-coordinate,  u": "u",
+    '"X (m)","Y (m)","Z (m)","$(touch /tmp/no) u"': "touch_tmp_no_u",
+    "% Model,plate.mph\n\n% x,y,z,T (K)": "T_K",
+    "x;y;z;u": "u",
+    "x\ty\tz\tu": "u",
+    "# Position[X] (m),Position[Y] (m),Position[Z] (m),u": "u",
+}
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+@pytest.mark.parametrize("header", TABLES)
+def test_tables_of_points_are_converted_by_their_own_headers(
+    header, quoted, tmp_path, monkeypatch
+):
+    mark = next((mark for mark in ";\t" if mark in header), ",")
+    rows = [row.replace(",", mark) for row in ROWS]
+    rows += ["0,5;0,25;8;4"] if mark == ";" else [f"0.5{mark}0.25{mark}8{mark}4"]
+    if quoted:
+        rows = [mark.join(f'"{value}"' for value in row.split(mark)) for row in rows]
+    (tmp_path / "a.csv").write_text("\n".join([header, *rows]))
+    line = conversion.way(tmp_path / "a.csv")
+    assert "touch /" not in line  # what a file holds is no code for a shell
+    run(advice(line), tmp_path, monkeypatch)
+    sample = read_one(tmp_path / "a.npz", target=TABLES[header])
+    assert sample.mesh_points.tolist() == [
+        [0, 0, 5],
+        [1, 0, 6],
+        [0, 1, 7],
+        [0.5, 0.25, 8],
+    ]
+    assert sample.target.ravel().tolist() == [1, 2, 3, 4]
+
+
+def test_vectors_and_planes_in_tables_and_what_to_change_in_others(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "a.csv"
+    path.write_text("z,U:0,U:1,name,y,x\n1,2,3,a,0,0\n1,4,5,b,0,1\n1,6,7,c,1,0\n")
+    run(advice(conversion.way(path)), tmp_path, monkeypatch)
+    sample = read_one(tmp_path / "a.npz", target="U")
+    assert sample.mesh_points.tolist() == [[0, 0], [1, 0], [0, 1]]
+    assert sample.target.tolist() == [[2, 3], [4, 5], [6, 7]]
+    for text in ("", "1,2,3\n4,5,6\n", "lon,lat,u\n1,2,3\n", "x,y,u\na,b,c\n"):
+        path.write_text(text)
+        assert "write the names of the columns above" in conversion.way(path)
+    path.write_text("x,y,u\n1,2,3\n4,5,6\n")  # as the message says
+    assert "genfromtxt" in conversion.way(path)
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_arrays_in_one_struct_of_matlab_are_converted(new, tmp_path, monkeypatch):
+    arrays = {"mesh_points": np.eye(3)[:, :2], "u": np.arange(3.0)[:, None]}
+    path = tmp_path / "a.mat"
+    if new:
+        with h5py.File(path, "w", userblock_size=512) as file:
+            for key, array in arrays.items():
+                file[f"S/{key}"] = array.T
+            file["#refs#/a"] = np.zeros(2)
+        with open(path, "r+b") as file:
+            file.write(b"MATLAB 7.3 MAT-file")
+    else:
+        pytest.importorskip("scipy.io").savemat(path, {"S": arrays, "load": 3.0})
+    run(advice(conversion.way(path)), tmp_path, monkeypatch)
+    sample = read_one(tmp_path / "a.npz", target="u")
+    assert_allclose(sample.mesh_points, arrays["mesh_points"])
+    assert_allclose(sample.target, arrays["u"])
