@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax import quadrature as rules
-from opjax.files import boundaries, cases, components, conversion, hdf5, matlab
+from opjax.files import boundaries, cases, columns, components, conversion, hdf5, matlab
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.options import Names, ReadOptions
@@ -66,6 +66,8 @@ def build(
     Raises:
       ValueError: if an array is missing or invalid.
     """
+    if error := columns.apart(name, arrays):
+        raise error
     stored = arrays
     arrays = _with_components(name, arrays, options)
     if options.grid_axes:

@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from opjax.files import boundary_sets, building, cases, formats, frames, repeats
+from opjax.files import (
+    boundary_sets,
+    building,
+    cases,
+    columns,
+    formats,
+    frames,
+    repeats,
+)
 from opjax.files.building import Built
 from opjax.files.npz import Arrays
 from opjax.files.options import ReadOptions
@@ -251,6 +259,9 @@ class _Look:
         self._problems.setdefault(kind, []).append(str(error))
 
     def _at_case(self, place: Place, arrays: Arrays) -> None:
+        if error := columns.apart(place.name, arrays):
+            self._refuse(place.name, error)
+            return
         if "mesh_points" not in arrays:
             self._axes = self._axes or _grid_axes(arrays)
         names = dict(_fields_of(arrays, self._axes))

@@ -1,10 +1,15 @@
-"""Commands that convert tables of points, `.csv` files, by their own headers."""
+"""Coordinates in columns: commands for `.csv` files, and arrays `x` and `y`."""
 
 import csv
+import math
 import re
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 _HEAD = 2**16  # bytes that are looked at
 _MARKS = (";", "\t", ",", None)  # None: any blanks
@@ -40,17 +45,51 @@ class _Table(NamedTuple):
     @property
     def axes(self) -> dict[str, int]:
         """The columns of coordinates, in the order of the axes."""
-        found: dict[str, int] = {}
-        for column, name in enumerate(self.names):
-            match = _AXIS.fullmatch(_UNIT.sub("", name)) or _AXIS.fullmatch(name)
-            if match and self.is_number(column):
-                axis = "xyz"[int(match[2])] if match[2] else match[1].lower()
-                found.setdefault(axis, column)
-        return {axis: found[axis] for axis in sorted(found)}
+        numbers = [n if self.is_number(i) else "" for i, n in enumerate(self.names)]
+        return {axis: numbers.index(n) for axis, n in _axes(numbers).items()}
 
     def is_number(self, column: int) -> bool:
         """Whether a column holds numbers."""
         return _is_number(self.row[column])
+
+
+def _axes(names: Iterable[str]) -> dict[str, str]:
+    """The names of coordinates by their axes, in order."""
+    found: dict[str, str] = {}
+    for name in names:
+        match = _AXIS.fullmatch(_UNIT.sub("", name)) or _AXIS.fullmatch(name)
+        if match:
+            axis = "xyz"[int(match[2])] if match[2] else match[1].lower()
+            found.setdefault(axis, name)
+    return {axis: found[axis] for axis in sorted(found)}
+
+
+def apart(name: str, arrays: Mapping[str, ArrayLike]) -> ValueError | None:
+    """Returns the error for arrays `x` and `y` of points in place of `mesh_points`.
+
+    Args:
+      name: name of the sample.
+      arrays: all arrays of the sample.
+
+    Returns:
+      The error; None for a sample with `mesh_points`, or if they are no coordinates of
+      points: on a square grid, `x` and `y` may be those of its columns and rows.
+    """
+    axes = [] if "mesh_points" in arrays else [*_axes(arrays).values()]
+    if len(axes) < 2:
+        return None
+    shapes = {key: np.shape(arrays[key]) for key in arrays}
+    points = max(shapes[axes[0]], default=0)
+    others = [shape for key, shape in shapes.items() if key not in axes]
+    same = {math.prod(shapes[key]) for key in axes} == {points}
+    if not same or not any(points in shape for shape in others):
+        return None
+    if any(shape.count(points) > 1 for shape in others):
+        return None
+    return ValueError(
+        f"{name}: the arrays {' and '.join(axes)} look like coordinates: stack them as "
+        f"mesh_points, numpy.column_stack([{', '.join(axes)}])."
+    )
 
 
 def line(path: Path) -> str:

@@ -393,3 +393,20 @@ def test_splits_name_the_channels_of_the_first_file(arrays, tmp_path):
         [tmp_path], options=files.ReadOptions(features="wind"), in_memory=False
     )
     assert on_disk.channels == {"features": ("wind",) * 2, "target": ("target",)}
+
+
+def test_coordinates_in_arrays_of_their_own_are_named_and_stacked(tmp_path):
+    x, y, u = np.random.default_rng(0).random((3, 7))
+    said = r"arrays x and y look like coordinates: stack .*column_stack\(\[x, y\]\)"
+    for given in ((x, y, u), (x[:, None], y[:, None], u[:, None])):
+        names = dict(zip(("x", "y", "u"), given, strict=True))
+        path = save(tmp_path / "a.npz", names)
+        for axes in (0, 1):
+            refused(path, said, target="u", grid_axes=axes)
+        save(path, {"u": u, "mesh_points": np.column_stack(given[:2])})  # as it says
+        assert_array_equal(
+            read_one(path, target="u").mesh_points,
+            np.stack([x, y], 1, dtype=np.float32, casting="same_kind"),
+        )
+    grid = save(tmp_path / "a.npz", {"x": x, "y": y, "u": np.outer(x, y)})
+    assert read_one(grid, target="u", grid_axes=2).num_points == 49

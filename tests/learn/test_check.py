@@ -203,3 +203,13 @@ def test_times_and_numbers_of_steps_are_no_scalars(tmp_path):
     found = of(tmp_path)
     assert [scalar["name"] for scalar in found["scalars"]] == ["nu"]
     assert found["times"] == (0, 0.4)
+
+
+def test_coordinates_in_arrays_of_their_own_are_refused(tmp_path):
+    for i in range(3):
+        x, y, u = np.random.default_rng(i).random((3, 7))
+        np.savez(tmp_path / f"{i}.npz", x=x, y=y, u=u)
+    found = of(tmp_path)
+    (problem,) = found["refused"]
+    assert "x and y look like coordinates: stack them" in problem["text"]
+    assert (problem["cases"], found["cases"], found["command"]) == (3, 3, "")
