@@ -4,14 +4,14 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from opjax._files import OnePath, replacing
-from opjax.files import building, hdf5, npz
+from opjax.files import building, components, hdf5, npz
 from opjax.files.formats import check_suffix, opened, written_suffix
 from opjax.files.npz import Arrays
 from opjax.files.options import DEFAULT, ReadOptions
@@ -115,6 +115,11 @@ class Extended(NamedTuple):
     group: str
     arrays: Arrays
     location: str = "points"
+
+    def known(self, names: Iterable[str]) -> list[str]:
+        """Returns those of some fields, or of their components, that the file has."""
+        present = _present(self.arrays, self.location)
+        return [n for n in names if n in present or components.split(n, present)]
 
     def add(self, prediction: np.ndarray, names: Sequence[str] | None = None) -> None:
         """Adds a prediction to the copy; may be called only once.

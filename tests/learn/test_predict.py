@@ -559,3 +559,21 @@ def test_meshes_of_another_plane_than_in_training_are_refused(
     # A run that has not stored its plane is used as before.
     earlier = dataclasses.replace(description, axes=(), config=config)
     assert found._replace(description=earlier)(new[0]).shape == (9, 1)
+
+
+def test_a_sample_with_some_of_the_predicted_fields_tells_why_it_has_no_errors(
+    rng, tmp_path, capsys
+):
+    found = operator(rng, tmp_path / "run", QUICK)
+    found.description.config.update({"feature_names": "k", "target_names": "u,w"})
+    write(found, 0.0)
+    (tmp_path / "new").mkdir()
+    for number in range(2):
+        sample = make(rng, 9)
+        arrays = {"mesh_points": sample.mesh_points, "k": sample.features}
+        np.savez(tmp_path / f"new/{number}.npz", **arrays, u=sample.target)
+    line = run_predict(tmp_path / "run", tmp_path / "new", tmp_path / "out")
+    assert "relative_l2" not in line
+    said = capsys.readouterr()
+    words = "new/0.npz, have only u of the predicted fields, so there are no errors"
+    assert words in said.out + said.err

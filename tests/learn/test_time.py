@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import chex
 import jax
@@ -15,7 +16,7 @@ from opjax import learn
 from opjax.datasets import heat
 from opjax.files import ReadOptions, series_writing
 from opjax.files.series import SeriesSplits, read_series
-from opjax.learn.cli import predict, train
+from opjax.learn.cli import predict, predict_series, train
 from opjax.learn.config.time import MODES
 from opjax.learn.predict import in_time, trained
 from opjax.learn.predict.description import Stepping
@@ -850,3 +851,45 @@ def test_series_that_are_there_twice_are_warned_of(tmp_path):
     chosen = config(train=str(tmp_path / "a"), test=str(tmp_path / "b"))
     with pytest.warns(UserWarning, match="6 series are duplicates: .*b.* equals"):
         train.load_series(chosen)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "times", "words"),
+    [
+        ("one_step", {"steps": 2}, [0.1, 0.2], ""),  # with the error of one frame
+        ("time_conditional", {"steps": 3}, [0.1, 0.25, 0.33], "its own later frames"),
+        (
+            "time_conditional",
+            {"steps": 2, "time_step": 0.07},
+            [0.07, 0.14],
+            "no errors, because none of its 3 later frames .* --steps=3 without",
+        ),
+        ("one_shot", {"steps": 3}, [0.1, 0.25, 0.33], "own later frames, up to 0.33"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:A time of")
+def test_a_rollout_is_at_the_frames_of_its_series_where_steps_may_differ(
+    mode, options, times, words, operator, tmp_path, capsys
+):
+    (series,) = decaying(1)
+    arrays = {"mesh_points": series.mesh_points, "target": series.values[:4]}
+    np.savez(tmp_path / "a.npz", times=[0.0, 0.1, 0.25, 0.33], **arrays)
+    how = operator.stepping._replace(mode=mode)
+    description = dataclasses.replace(operator.description, time=how)
+    known = operator._replace(description=description)
+    output = tmp_path / "out"
+    (row,) = predict_series.predict(known, tmp_path / "a.npz", output, **options)
+    assert_allclose(np.load(output / "a.npz")["times"], [0.0, *times])
+    assert ("errors" in row) == (options["steps"] == 3 or mode == "one_step")
+    assert re.search(words, capsys.readouterr().err)
+
+
+def test_an_operator_of_equal_steps_tells_why_there_are_no_errors(
+    operator, tmp_path, capsys
+):
+    (series,) = decaying(1)
+    arrays = {"mesh_points": series.mesh_points, "target": series.values[:2]}
+    np.savez(tmp_path / "a.npz", times=[0.0, 0.15], **arrays)
+    predict_series.predict(operator, tmp_path / "a.npz", tmp_path / "out", steps=1)
+    words = "its 1 later frames .* the operator supports only steps of 0.1"
+    assert re.search(words, capsys.readouterr().err)

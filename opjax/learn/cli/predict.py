@@ -146,7 +146,9 @@ class PredictOptions(Options):
     )
     time_step: float | None = option(
         None,
-        "Time of a step, with --steps. By default, the interval of the training frames",
+        "Time of a step, with --steps. By default, steps end at the input's own later "
+        "frames if there are enough and training used time_conditional or one_shot; "
+        "otherwise, the interval of the training frames",
         minimum=0,
     )
     gif: bool = option(False, "Draw an animation of every rollout, with --steps")
@@ -471,6 +473,7 @@ def _predict_all(
     output.mkdir(parents=True, exist_ok=True)
     of_slopes = parse(options.sensitivity or "")
     early: list[str] = []  # at time 0, with fields that are taken for true ones
+    partial: dict[str, list[str]] = {}  # the true fields of samples without others
     for file, name in _places(inputs).items():
         place = output / name
         if place.exists() and place.samefile(file):
@@ -480,7 +483,7 @@ def _predict_all(
             facets=any(one.is_over_facets for one in (*asked, *of_slopes)),
         )
         with _opened(file, place, how, copied=bool(names)) as several:
-            for sample, add, when in several:
+            for sample, add, when, known in several:
                 if others is not None and others.instead:
                     both = others.predicted(operator, sample)
                 else:
@@ -505,12 +508,21 @@ def _predict_all(
                 rows.append(row)
                 reduced.append(ranges.ends(operator.reduced(sample)))
                 early += [sample.name] * (when == 0 and "relative_l2" in row)
+                if known and sample.target is None:
+                    partial[sample.name] = known
     if early:
         warnings.warn(
             f"{len(early)} of {len(rows)} samples are at time 0, for example "
             f"{early[0]}: if their fields are initial values instead of solutions, "
             "their errors are meaningless.",
             stacklevel=2,
+        )
+    if partial:
+        name, known = next(iter(partial.items()))
+        say(
+            f"{len(partial)} of {len(rows)} samples, for example {name}, have only "
+            f"{', '.join(known)} of the predicted fields, so there are no errors, "
+            "which need all of them."
         )
     for note in ranges.other_units(
         operator.description.training, reduced, operator.description.training["names"]
@@ -520,20 +532,27 @@ def _predict_all(
     return rows
 
 
+# A sample, what adds fields to its copy, its time, and the true fields that it has.
+_Opened = tuple[Sample, Callable[[np.ndarray, list[str]], None], float, list[str]]
+
+
 @contextlib.contextmanager
 def _opened(
     file: pathlib.Path, place: pathlib.Path, options: files.ReadOptions, *, copied: bool
-) -> Generator[list[tuple[Sample, Callable[[np.ndarray, list[str]], None], float]]]:
-    """Opens the samples of a file, what adds fields to each in a copy, and its time.
+) -> Generator[list[_Opened]]:
+    """Opens the samples of a file.
 
     Not copied, nothing is added: there are no fields to add.
     """
     if copied:
         with files.extended(file, place, options) as several:
-            yield [(e.sample, e.add, time_of(e.arrays)) for e in several]
+            yield [
+                (e.sample, e.add, time_of(e.arrays), e.known(options.target))
+                for e in several
+            ]
     else:
         samples = files.read(file, options)
-        yield [(sample, lambda *_: None, math.nan) for sample in samples]
+        yield [(sample, lambda *_: None, math.nan, []) for sample in samples]
 
 
 def _row(

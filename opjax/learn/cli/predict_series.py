@@ -44,7 +44,8 @@ def predict(
       inputs: series, see `files.series.read_series`, with at least the first frames.
       output: folder of the files and of `report.json`.
       steps: number of steps.
-      time_step: time step; by default, that of the training data.
+      time_step: time step; by default, that of the training data, or the times of the
+        series' own later frames, if it has enough and the operator supports them.
       gif: also draw an animation.
       point_dim: as for `files.read`; by default, as in training.
 
@@ -64,7 +65,12 @@ def predict(
     for case, name, series in _cases(operator, how, inputs, point_dim):
         if (output / f"{name}.npz").resolve() == case.resolve():
             raise ValueError(f"{case} is the input itself; pass another --output.")
-        rows.append(_roll_out(operator, how, case, series, lags, output / name, gif))
+        own = lags
+        if time_step is None:
+            own = in_time.lags_of_frames(operator, series, lags)
+        rows.append(_roll_out(operator, how, case, series, own, output / name, gif))
+        if note := _about_times(how, series, own is not lags, rows[-1]):
+            say(f"{series.name}: {note}.")
         if note := ranges.sentence(rows[-1]):
             say(f"{series.name}: {note}.")
         seen.append(ranges.ends(series.seen(range(how.history))))
@@ -159,6 +165,25 @@ def _roll_out(
         of_frames = joined(errors)
         row |= of_frames.row() | {"errors": of_frames.of_samples.tolist()}
     return to_json(row)
+
+
+def _about_times(how: Stepping, series: Series, is_own: bool, row: Row) -> str:
+    """Describes unusual times of a rollout, or why it has no errors."""
+    later = series.num_frames - how.history
+    if is_own:
+        return (
+            f"predicted at the times of its own later frames, up to "
+            f"{row['last_time']:g}; --time_step gives equal steps"
+        )
+    if not later or "errors" in row:
+        return ""
+    remedy = f"the operator supports only steps of {how.interval:g}"
+    if how.timed:
+        remedy = f"--steps={later} without --time_step predicts at their times"
+    return (
+        f"no errors, because none of its {later} later frames is at a predicted "
+        f"time; {remedy}"
+    )
 
 
 def _mesh(operator: Trained, case: pathlib.Path, series: Series) -> Any:

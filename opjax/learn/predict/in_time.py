@@ -50,21 +50,48 @@ def lags_of(
             f"with time={how.mode} on frames {how.interval:g} apart and supports no "
             "other step; train with --time=time_conditional or one_shot."
         )
-    largest = lags[-1] if how.mode == "one_shot" else step
+    _warn_beyond(how, lags)
+    return lags
+
+
+def lags_of_frames(trained: Learned, series: Series, lags: np.ndarray) -> np.ndarray:
+    """Returns the times of a series' own frames after the first ones.
+
+    Warns about times outside the training range.
+
+    Args:
+      trained: an operator that was trained on series.
+      series: the series.
+      lags: times of equal steps, from `lags_of`, which are returned if the operator
+        supports only equal steps, the frames are fewer, or their times are these.
+    """
+    how = trained.stepping
+    times = series.times[how.history - 1 :][: len(lags) + 1]
+    own = times[1:] - times[0]
+    if not how.timed or len(own) < len(lags):
+        return lags
+    if (abs(own - lags) <= _EQUAL * how.interval).all():
+        return lags
+    _warn_beyond(how, own)
+    return own
+
+
+def _warn_beyond(how: Stepping, lags: np.ndarray) -> None:
+    """Warns about times outside the training range."""
+    steps = lags if how.mode == "one_shot" else np.diff(lags, prepend=0.0)
+    largest, smallest = steps.max(), steps.min()
     if how.timed and largest > (1 + _EQUAL) * how.longest:
         _warn(f"A time of {largest:g} is asked for, and {how.longest:g} is the longest")
-    smallest = lags[0] if how.mode == "one_shot" else step
     if how.timed and smallest < (1 - _EQUAL) * how.shortest:
         _warn(
             f"A time of {smallest:g} is asked for, and {how.shortest:g} is the shortest"
         )
     if how.mode != "one_shot" and lags[-1] > (1 + _EQUAL) * how.span:
         _warn(f"The rollout reaches {lags[-1]:g}, and the longest series {how.span:g}")
-    return lags
 
 
 def _warn(what: str) -> None:
-    warnings.warn(f"{what} of training; check the results beyond.", stacklevel=3)
+    warnings.warn(f"{what} of training; check the results beyond.", stacklevel=4)
 
 
 def check_series(trained: Learned, series: Series) -> Stepping:
