@@ -13,6 +13,7 @@ from opjax.files.npz import Arrays
 from opjax.files.options import ReadOptions
 from opjax.files.topology import Topology, topology
 from opjax.files.vtk.fields import MeshArrays
+from opjax.geometry import inner
 
 PREFIX = "boundary_"
 _NUMBERS, _NAMES = "boundary", "boundary_names"
@@ -91,9 +92,20 @@ def _of_condition(
         outer = np.zeros(len(mask), bool)
         outer[facets.corners] = True
         outer[_between(cells, facets.corners)] = True
-        mask = mask & outer
+        mask = mask & _in_places(cells.points, mask, outer)
     _some(name, key, condition, mask, values)
     return NamedSet(mask)
+
+
+def _in_places(points: np.ndarray, mask: np.ndarray, outer: np.ndarray) -> np.ndarray:
+    """Points that are `outer`, or those of a mask in the place of one in the mask."""
+    if not (mask & ~outer).any():
+        return outer
+    rows = np.flatnonzero(mask)
+    places = inner.places(points[rows])
+    found = outer.copy()
+    found[rows] = np.isin(places, places[outer[rows]])
+    return found
 
 
 class _Values:

@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
-from opjax.geometry import _arrays, cells, facets, orientation, polyhedra
+from opjax.geometry import _arrays, cells, facets, inner, orientation, polyhedra
 from opjax.geometry.facets import Facets
 
 
@@ -17,6 +17,12 @@ def boundary_facets(
 
     Facets of solids, and sides of surfaces in the plane, are oriented away from the
     centroid of their cell. Sides of surfaces in 3D keep the direction of their cell.
+
+    Facets inside the mesh are left out, even if cells do not share them: two facets in
+    one place of cells that no common points connect, as of blocks or discontinuous
+    elements; and, except for surfaces in 3D, a facet that smaller ones cover, as at
+    hanging nodes. The two sides of a crack, whose cells are connected around its end,
+    remain.
 
     Args:
       mesh_points: shape `(n, p)`.
@@ -41,8 +47,12 @@ def boundary_facets(
     """
     points = _arrays.coordinates(np.asarray(mesh_points))
     every = cell_facets(cells_by_kind, len(points))
-    single = _occurring_once(np.sort(every.corners, axis=1))
+    single = _counts(every.corners) == 1
     corners, owner = every.corners[single], every.cells[single]
+    joints = _joints(points, corners, cells_by_kind)
+    pairs = _counts(joints.places[corners]) == 2
+    outer = ~pairs | (_counts(joints.of_parts[corners]) > 1)
+    corners, owner = corners[outer], owner[outer]
     if every.corners.shape[1] == 2 < points.shape[1]:
         return Facets(corners, owner)
     inwards = _inwards(points, corners, _centers(points, cells_by_kind)[owner])
@@ -50,7 +60,8 @@ def boundary_facets(
         corners[inwards] = corners[inwards, ::-1]
     else:
         corners[inwards] = polyhedra.reversed_corners(corners[inwards])
-    return Facets(corners, owner)
+    outer = ~inner.covered(points, corners, joints)
+    return Facets(corners[outer], owner[outer])
 
 
 def cell_facets(cells_by_kind: Mapping[str, cells.Cells], num_points: int) -> Facets:
@@ -181,18 +192,32 @@ def _without_repeats(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return corners, (a != b) & (b != c) & (a != c) & (b != d) & (a != d)
 
 
-def _occurring_once(keys: np.ndarray) -> np.ndarray:
-    """Returns which sorted rows are there once, whichever of their corners repeat."""
+def _joints(
+    points: np.ndarray, corners: np.ndarray, cells_by_kind: Mapping[str, cells.Cells]
+) -> inner.Joints:
+    """Corners of facets in one place, and the parts of the mesh they belong to."""
+    used, places = np.unique(corners), np.arange(len(points))
+    places[used] = used[inner.places(points[used])]
+    if (places == np.arange(len(points))).all():
+        return inner.Joints(places, np.zeros_like(places))
+    rows = [c.corners if isinstance(c, Facets) else c for c in cells_by_kind.values()]
+    return inner.Joints(places, inner.parts(len(points), rows))
+
+
+def _counts(facets: np.ndarray) -> np.ndarray:
+    """How often each facet is listed, whichever of its corners repeat."""
+    keys = np.sort(facets, axis=1)
     if keys.shape[1] > 2:
         repeats = np.pad(keys[:, 1:] == keys[:, :-1], [(0, 0), (1, 0)])
         keys = np.sort(np.where(repeats, np.iinfo(np.int64).max, keys), axis=1)
     order = np.lexsort(keys.T)
     ordered = keys[order]
     new = np.any(ordered[1:] != ordered[:-1], axis=1)
-    single = np.concatenate([[True], new]) & np.concatenate([new, [True]])
-    once = np.zeros(len(keys), bool)
-    once[order] = single[: len(keys)]
-    return once
+    starts = np.flatnonzero(np.concatenate([[True], new]))[: len(keys)]
+    sizes = np.diff(starts, append=len(keys))
+    counts = np.empty(len(keys), np.int64)
+    counts[order] = np.repeat(sizes, sizes)
+    return counts
 
 
 def _inwards(

@@ -167,7 +167,7 @@ def _edges(
     return keys, numbers.reshape(-1), signs, rows
 
 
-def _connected(pairs: np.ndarray, count: int) -> np.ndarray:
+def connected(pairs: np.ndarray, count: int) -> np.ndarray:
     """Numbers of the connected parts of a graph of so many nodes, `(count,)`."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -201,7 +201,7 @@ def against_neighbours(facets: np.ndarray) -> Bool[np.ndarray, " m"]:
             np.stack([pairs[:, 0] + count, pairs[:, 1] + count - other], axis=1),
         ]
     )
-    labels = _connected(pairs, 2 * count)
+    labels = connected(pairs, 2 * count)
     if (bad := labels[:count] == labels[count:]).any():
         raise ValueError(
             f"the surface is not orientable, like a Moebius strip: {bad.sum()} "
@@ -215,7 +215,7 @@ def against_neighbours(facets: np.ndarray) -> Bool[np.ndarray, " m"]:
 def _parts(facets: np.ndarray) -> np.ndarray:
     """Numbers of the parts of facets whose points are merged; see `surface_parts`."""
     count = len(facets)
-    parts = _connected(_neighbours(facets)[0], count)
+    parts = connected(_neighbours(facets)[0], count)
     # What ends in an edge of more facets belongs to what else ends there.
     keys, numbers, signs, rows = _edges(facets)
     ends, inverse = np.unique(
@@ -223,7 +223,7 @@ def _parts(facets: np.ndarray) -> np.ndarray:
     )
     ends = ends[np.bincount(inverse.reshape(-1), signs, minlength=len(ends)) != 0]
     nodes = int(parts.max(initial=-1)) + 1
-    joined = _connected(ends[:, ::-1] + [0, nodes], nodes + len(keys))[:nodes]
+    joined = connected(ends[:, ::-1] + [0, nodes], nodes + len(keys))[:nodes]
     return np.unique(joined[parts], return_inverse=True)[1].reshape(-1)
 
 

@@ -103,3 +103,25 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path):
     place.rename(tmp_path / "out.vtu")
     place.symlink_to(tmp_path / "out.vtu")
     refused(path, "is missing")
+
+
+@pytest.mark.filterwarnings("ignore:.* coincide with another point")
+def test_several_meshes_become_one_as_advised(tmp_path, monkeypatch):
+    mesh = box()
+    beside = mesh.copy()
+    beside.points[:, 0] += 3
+    beside.point_data["target"] += 10
+    path = saved(tmp_path / "a.vtm", one=mesh, two=beside)
+    found = {}
+    for advice in (r"pyvista.read\(old\).combine\(\)", r"combine\(merge_points=True\)"):
+        refused(path, advice)
+        call = advice.replace("\\", "").removeprefix("pyvista.read(old).")
+        joined = eval(f"mesh.{call}", {"mesh": pyvista.read(path)})  # noqa: S307
+        joined.save(tmp_path / "b.vtu")
+        sample = read_one(tmp_path / "b.vtu", geometry="distance")
+        x = sample.mesh_points
+        right = np.minimum(x, np.array([6, 2, 2]) - x).min(axis=1)
+        assert_allclose(sample.features[:, 0], right, atol=1e-6)
+        found[call] = np.unique(sample.target[x[:, 0] == 3]).tolist()
+    assert found["combine()"] == [3, 10]
+    assert len(found["combine(merge_points=True)"]) == 1

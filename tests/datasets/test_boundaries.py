@@ -424,3 +424,36 @@ def test_weights_of_lagrange_cells_have_the_way_out_that_is_named(
     sample = read_one("b_linear.vtu", quadrature=True)
     assert sample.num_points >= mesh.n_points
     assert sample.quadrature_weights.sum() == pytest.approx(1, rel=1e-5)
+
+
+def quadtree():
+    """A square of 4 x 4 quads, of which the four inner ones are halved."""
+    coarse = np.stack(np.meshgrid(*[np.arange(4)] * 2), axis=-1).reshape(-1, 2) / 4
+    inner = (np.abs(coarse - 0.375) < 0.2).all(axis=1)
+    fine = 0.25 + np.stack(np.meshgrid(*[np.arange(4)] * 2), axis=-1).reshape(-1, 2) / 8
+    low = np.concatenate([coarse[~inner], fine])
+    sizes = np.repeat([1 / 4, 1 / 8], [12, 16])[:, None, None]
+    corners = low[:, None] + sizes * np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
+    points, cells = np.unique(corners.reshape(-1, 2), axis=0, return_inverse=True)
+    return points, cells.reshape(-1, 4)
+
+
+@pytest.mark.filterwarnings("ignore:.* coincide with another point")
+@pytest.mark.parametrize("location", ["points", "cells"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_sides_at_hanging_nodes_and_of_cells_with_own_points_are_inside(
+    apart, location, tmp_path
+):
+    points, cells = quadtree()
+    if apart:
+        points, cells = points[cells].reshape(-1, 2), np.arange(112).reshape(-1, 4)
+    rows = len(cells) if location == "cells" else len(points)
+    path = tmp_path / "a.npz"
+    np.savez(path, mesh_points=points, cells=cells, target=np.ones(rows))
+    sample = read_one(path, geometry="distance", location=location)
+    assert_allclose(sample.features[:, 0], to_sides(sample.mesh_points), atol=1e-6)
+    sample = read_one(path, boundary="b: x < 0.3", location=location)
+    x = sample.mesh_points
+    near = 0.13 if location == "cells" else 1e-6
+    outer = (x[:, 0] < 0.3) & (to_sides(x) < near)
+    assert_array_equal(sample.features[:, 0].astype(bool), outer)

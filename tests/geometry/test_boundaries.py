@@ -230,3 +230,95 @@ def test_an_edge_that_collapsed_cells_share_is_no_boundary(order):
 def test_collapsed_wedges_and_pyramids_are_closed():
     closed(oracles.CORNERS["wedge"], {"wedge": [[0, 1, 2, 3, 4, 4]]})
     closed(oracles.CORNERS["pyramid"], {"pyramid": [[0, 1, 2, 2, 4]]})
+
+
+TURN = np.array([[2.0, 0.3, 0.1], [-0.4, 1.5, 0.2], [0.3, -0.2, 1.2]])  # affine
+DETERMINANTS = {2: np.linalg.det(TURN[:2, :2]), 3: np.linalg.det(TURN)}
+KIND = {2: "quad", 3: "hexahedron"}
+
+
+def boxes(corners, sizes):
+    """Points and cells of boxes with lowest corners and sizes `(m, p)`, then turned."""
+    dimension = corners.shape[1]
+    box = oracles.BOX[: 2**dimension, :dimension]
+    every = (corners[:, None] + sizes[:, None] * box).reshape(-1, dimension)
+    points, cells = np.unique(every.round(9), axis=0, return_inverse=True)
+    points = points @ TURN[:dimension, :dimension]
+    return points, cells.reshape(len(corners), -1)
+
+
+def refined(parts):
+    """Boxes of the unit cube halved along all axes, the first again into `parts`."""
+    parts = np.array(parts)
+    coarse = np.argwhere(np.ones([2] * len(parts))) / 2
+    fine = np.argwhere(np.ones(parts)) / (2 * parts)
+    corners = np.concatenate([coarse[1:], fine])
+    sizes = np.repeat([0.5 / (parts > 0), 0.5 / parts], [len(coarse) - 1, len(fine)], 0)
+    return boxes(corners, sizes)
+
+
+def check_boundary(points, found, dimension):
+    """All facets are on the sides of the turned unit cube, and cover them."""
+    middles = points[found].mean(axis=1) @ np.linalg.inv(TURN[:dimension, :dimension])
+    assert_allclose(np.minimum(middles, 1 - middles).min(axis=1), 0, atol=1e-9)
+    volume = geometry.enclosed_volume(points, found)
+    assert_allclose(volume, DETERMINANTS[dimension], rtol=1e-9)
+
+
+@pytest.mark.parametrize("parts", [(2, 2), (4, 4), (3, 1), (2, 2, 2), (4, 2, 1)])
+def test_larger_facets_at_hanging_nodes_are_inside(parts):
+    points, cells = refined(parts)
+    found = geometry.boundary_facets(points, {KIND[len(parts)]: cells}).corners
+    check_boundary(points, found, len(parts))
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_cells_without_common_points_have_the_boundary_of_one_mesh(dimension, blocks):
+    """Every cell with its own points, or two blocks of the cells; up to rounding."""
+    points, cells = refined([2] * dimension)
+    own = np.arange(len(cells)) if blocks == 1 else np.arange(len(cells)) % 2
+    keys, numbers = np.unique(
+        np.stack([np.repeat(own, cells.shape[1]), cells.ravel()], axis=1),
+        axis=0,
+        return_inverse=True,
+    )
+    apart = points[keys[:, 1]] * (1 + 1e-15 * (keys[:, :1] % 3))
+    shape = {KIND[dimension]: numbers.reshape(cells.shape)}
+    found = geometry.boundary_facets(apart, shape).corners
+    whole = geometry.boundary_facets(points, {KIND[dimension]: cells}).corners
+    assert len(found) == len(whole)
+    check_boundary(apart, found, dimension)
+
+
+def test_a_face_that_triangles_cover_is_inside():
+    points, cubes = grid()
+    cells = {"hexahedron": cubes[:18], "tetra": split(cubes[18:])}
+    found = geometry.boundary_facets(points, cells).corners
+    assert len(found) == 9 + 4 * 6 + 2 * (9 + 4 * 3)
+    assert_allclose(geometry.enclosed_volume(points, found), 1)
+
+
+def test_both_sides_of_a_crack_are_a_boundary():
+    points, cells = grid(4, dimension=2)
+    crack = np.isclose(points[:, 0], 0.5) & (points[:, 1] > 0.4)
+    crack &= points[:, 1] < 0.9  # its ends are common to both sides
+    twins = np.arange(len(points))
+    twins[crack] = len(points) + np.arange(crack.sum())
+    beyond = points[cells].mean(axis=1)[:, 0] > 0.5
+    cells = np.where(beyond[:, None], twins[cells], cells)
+    every = np.concatenate([points, points[crack]])
+    found = geometry.boundary_facets(every, {"quad": cells}).corners
+    assert len(found) == 16 + 2 * 3
+    assert_allclose(geometry.enclosed_volume(every, found), 1)
+
+
+def test_many_facets_at_a_point_are_a_boundary():
+    angles = np.arange(99) * 2 * np.pi / 99
+    ring = np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)
+    points = np.concatenate([[[0, 0, 0], [0, 0, 1.0]], ring])
+    last = 2 + np.arange(99)
+    cells = np.stack([0 * last, last, np.roll(last, -1), 0 * last + 1], axis=1)
+    found = geometry.boundary_facets(points, {"tetra": cells}).corners
+    assert len(found) == 2 * 99
+    assert_allclose(geometry.enclosed_volume(points, found), 99 / 6 * np.sin(angles[1]))

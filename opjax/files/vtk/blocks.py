@@ -72,7 +72,8 @@ def assembled(
         raise ValueError(
             f"{path} has {len(named)} blocks of cells, with the dimensions "
             f"{dimensions}: exactly one must have the highest dimension, the mesh; "
-            "save pyvista.read(old).combine() as .vtu."
+            "save pyvista.read(old).combine() as .vtu, which keeps the values of both "
+            "sides of an interface; combine(merge_points=True) keeps one of them."
         )
     mesh = joining.joined(path, solid)
     masks: dict[str, np.ndarray] = {}
