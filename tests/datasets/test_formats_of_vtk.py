@@ -1,5 +1,6 @@
 """Pieces of parallel solvers, images, and formats that hold several times."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -348,3 +349,47 @@ def test_bad_files_are_refused_by_name(name, text, said, tmp_path):
     (tmp_path / name).write_text(text)
     with value_error(said):
         fields.load(tmp_path / name, 2**30)
+
+
+@pytest.mark.parametrize("options", AT, ids=["points", "cells"])
+@pytest.mark.parametrize("suffix", [".vtu", ".vts", ".vtm"])
+def test_ghost_cells_of_one_file_are_left_out(suffix, options, tmp_path):
+    mesh = grid()
+    away = mesh.cell_centers().points[:, 0] > 2
+    mesh.cell_data["vtkGhostType"] = np.where(away, [1, 32] * 6, 0).astype(np.uint8)
+    mesh = mesh.cast_to_structured_grid()
+    if suffix != ".vts":
+        mesh = mesh.cast_to_unstructured_grid()
+    path = tmp_path / f"a{suffix}"
+    (pyvista.MultiBlock([mesh]) if suffix == ".vtm" else mesh).save(path)
+    whole = dataclasses.replace(options, quadrature=options.location == "points")
+    (sample,) = files.read(path, whole)
+    own = mesh.extract_cells(np.flatnonzero(~away))
+    known = own.cell_centers() if options.location == "cells" else own
+    assert_allclose(sample.mesh_points, known.points)
+    assert sample.quadrature_weights.sum() == pytest.approx(own.volume)
+    copy = tmp_path / "b.vtu"
+    with files.extended(path, copy, options) as (each,):
+        each.add(np.ones((sample.num_points, 1)))
+    found = pyvista.read(copy)
+    assert (found.n_points, found.n_cells) == (own.n_points, own.n_cells)
+
+
+def test_ghost_cells_that_cannot_be_left_out_are_refused(tmp_path):
+    mesh = grid().cast_to_unstructured_grid()
+    mesh.cell_data["vtkGhostType"] = np.arange(mesh.n_cells).astype(np.uint8) < 2
+    path = tmp_path / "a.vtk"
+    mesh.save(path)
+    with pytest.raises(ValueError, match=r"a.vtk has 2 ghost cells.*save pyvista.read"):
+        files.read(path, OPTIONS)
+    pyvista.read(path).save(tmp_path / "a.vtu")
+    (sample,) = files.read(tmp_path / "a.vtu", OPTIONS)
+    with pytest.raises(ValueError, match=r"a.vtu has 2 ghost .*RemoveGhostCells") as no:
+        files.read_sliced(tmp_path / "a.vtu", OPTIONS)
+    old, space = tmp_path / "a.vtu", {"pyvista": pyvista}
+    advice = str(no.value).split(": ", 1)[1].rstrip(".")
+    exec(advice.replace(", ", "; "), space | {"old": old}, space)  # noqa: S102
+    space["mesh"].save(tmp_path / "b.vtu")
+    sliced = files.read_sliced(tmp_path / "b.vtu", OPTIONS)
+    with sliced.open(0) as columns:
+        assert len(columns["mesh_points"]) == sample.num_points

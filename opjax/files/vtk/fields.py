@@ -119,7 +119,7 @@ def open_vtk(
 
 
 def load(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
-    """Reads a mesh with all its data.
+    """Reads a mesh with all its data, without ghost cells.
 
     Args:
       path: a legacy file `.vtk`; an XML file, `.vtu` or `.vtp`; a surface, `.stl` or
@@ -131,8 +131,19 @@ def load(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
     Raises:
       ImportError: if VTK is needed but missing.
       OSError: if the file cannot be read.
-      ValueError: if the file is damaged or too large.
+      ValueError: if the file is damaged or too large, or a legacy file has ghost cells.
     """
+    mesh = _loaded(path, max_bytes, step)
+    own = joining.without_ghosts(mesh)
+    if own is not mesh and path.suffix.lower() == ".vtk":  # it is copied as a whole
+        raise ValueError(
+            f"{path} has {mesh.num_cells - own.num_cells} ghost cells, which are left "
+            "out of .vtu files only; save pyvista.read(old) as .vtu."
+        )
+    return own
+
+
+def _loaded(path: Path, max_bytes: int, step: int | None) -> VtkMesh:
     suffix = path.suffix.lower()
     if suffix == ".pvd":
         return joining.read_frame(path, max_bytes, step)

@@ -1,18 +1,17 @@
 """Joining pieces of a mesh from parallel solvers."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from opjax.files import limits
 from opjax.files.vtk import lists, polyhedra, xml_files
-from opjax.files.vtk.mesh import NamedArrays, VtkMesh
+from opjax.files.vtk.mesh import GHOSTS, NamedArrays, VtkMesh
 
 _KIND = "PUnstructuredGrid"
 _MAX_PIECES = 2**16
-_GHOSTS = ("vtkGhostType", "vtkGhostLevels")  # not zero for cells of other pieces
 
 
 def read(path: Path, max_bytes: int) -> VtkMesh:
@@ -86,7 +85,7 @@ def joined(path: Path, several: Sequence[VtkMesh]) -> VtkMesh:
     """
     if len(several) == 1:
         return several[0]
-    several = [_without_ghosts(piece) for piece in several if piece.num_points]
+    several = [_own(piece) for piece in several if piece.num_points]
     if not several:
         raise limits.damaged(path, "its pieces have no points")
     # A point that a piece has twice, as at a crack, stays two points.
@@ -126,14 +125,27 @@ def _repetitions(points: np.ndarray) -> np.ndarray:
     return repeated
 
 
-def _without_ghosts(mesh: VtkMesh) -> VtkMesh:
-    """A piece without the cells that another one has too."""
+def without_ghosts(mesh: VtkMesh) -> VtkMesh:
+    """A mesh without duplicate and hidden cells, and the points of these alone."""
+    own = own_cells(mesh.cell_data.arrays)
+    return mesh if own is None or own.all() else _own(mesh)
+
+
+def own_cells(arrays: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Which cells are neither duplicate nor hidden; None if cell data do not say it."""
+    name = next((name for name in GHOSTS if name in arrays), None)
+    return (
+        None if name is None else arrays[name].reshape(len(arrays[name]), -1)[:, 0] == 0
+    )
+
+
+def _own(mesh: VtkMesh) -> VtkMesh:
+    """A mesh without ghosts, and without the arrays that say which they are."""
     arrays = mesh.cell_data.arrays
-    name = next((name for name in _GHOSTS if name in arrays), None)
-    if name is None:
+    own = own_cells(arrays)
+    if own is None:
         return mesh
-    own = arrays[name].reshape(len(mesh.types), -1)[:, 0] == 0
-    data = {key: array[own] for key, array in arrays.items() if key != name}
+    data = {key: array[own] for key, array in arrays.items() if key not in GHOSTS}
     sizes = np.diff(mesh.offsets)
     corners = mesh.corners[np.repeat(own, sizes)]
     solids = None if mesh.polyhedra is None else mesh.polyhedra.of(np.flatnonzero(own))
@@ -144,15 +156,15 @@ def _without_ghosts(mesh: VtkMesh) -> VtkMesh:
     points = {
         key: array[used]
         for key, array in mesh.point_data.arrays.items()
-        if key not in _GHOSTS
+        if key not in GHOSTS
     }
     kept = VtkMesh(
         mesh.points[used],
         polyhedra.offsets_of(sizes[own]),
         corners,
         mesh.types[own],
-        NamedArrays(points, mesh.point_data.active),
-        NamedArrays(data, mesh.cell_data.active),
+        dataclasses.replace(mesh.point_data, arrays=points),
+        dataclasses.replace(mesh.cell_data, arrays=data),
         mesh.field_data,
         solids,
     )

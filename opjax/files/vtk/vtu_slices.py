@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from opjax.files import limits
+from opjax.files.vtk.mesh import GHOSTS
 from opjax.files.vtk.vtu_bytes import ByteFormat, Compressed, Plain, StoredBytes
 from opjax.files.vtk.vtu_head import Head, read_head
 
@@ -171,6 +172,12 @@ def _mesh(path: Path, head: Head, arrays: dict[Element, Slices]) -> SlicedMesh:
         check(name, len(array) == num_points)
     for name, array in of("CellData").items():
         check(name, len(array) == num_cells)
+        if name in GHOSTS and (ghosts := sum(map(np.count_nonzero, array.parts()))):
+            raise ValueError(
+                f"{path} has {ghosts} ghost cells, which cannot be left out in slices; "
+                "save the mesh without them: mesh = pyvista.read(old), "
+                "mesh.RemoveGhostCells()."
+            )
     for name in ("offsets", "types"):
         check(name, name in cells and cells[name].shape == (num_cells,))
     check("connectivity", "connectivity" in cells)
