@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Filters of HDF5 whose output has a known size: shuffling, checksums and compression,
 # which may be applied once.
 _COMPRESSIONS = {1, 4, 32000}
+_PACKED, _FILLS = ("scale_factor", "add_offset"), ("_FillValue", "missing_value")
 SUFFIXES = (".h5", ".hdf5", ".hdf")
 _FILTERS = {2, 3, 6} | _COMPRESSIONS
 
@@ -142,6 +143,9 @@ def names(path: Path, group: "h5py.Group") -> list[str]:
 class Dataset:
     """An array stored in an HDF5 file, read when it is indexed.
 
+    The attributes of netCDF-4 apply: values are stored ones times `scale_factor` plus
+    `add_offset`, and NaN for `_FillValue` or `missing_value`.
+
     Attributes:
       shape: shape of the array.
       dtype: data type of the array.
@@ -153,6 +157,10 @@ class Dataset:
         with reading(path):
             self.shape: tuple[int, ...] = tuple(map(int, array.shape))
             self.dtype: np.dtype[Any] = array.dtype
+            self._packed = [_attribute(array, key) for key in _PACKED]
+            self._fills = [_attribute(array, key) for key in _FILLS]
+            if self._packed != [None, None]:
+                self.dtype = np.dtype(np.float64)
             self.num_bytes = math.prod(self.shape) * self.dtype.itemsize
             chunk = math.prod(array.chunks or (0,)) * self.dtype.itemsize
             properties = array.id.get_create_plist()
@@ -171,7 +179,19 @@ class Dataset:
 
     def __getitem__(self, index: slice | int | tuple[()]) -> np.ndarray:
         with reading(self._path):
-            return self._array[index]
+            stored = values = self._array[index]
+        with np.errstate(all="ignore"):
+            if self._packed != [None, None]:
+                factor, offset = self._packed
+                values = stored * (1.0 if factor is None else factor)
+                values = values + (0.0 if offset is None else offset)
+            for fill in self._fills:
+                if fill is None:
+                    continue
+                same = fill.astype(stored.dtype) if stored.dtype.kind == "f" else fill
+                if (absent := stored == same).any():
+                    values = np.where(absent, np.nan, values)
+        return values
 
     def check(self, max_bytes: int) -> None:
         """Raises ValueError if the values take more than a number of bytes."""
@@ -184,6 +204,16 @@ class Dataset:
         if self.dtype.hasobject:
             return np.empty(self.shape, object)  # unread: its dtype is refused later
         return self[()]
+
+
+def _attribute(array: "h5py.Dataset", name: str) -> np.float64 | None:
+    """A number beside an array of numbers; None if there is none."""
+    if array.dtype.kind not in "fiu" or name not in array.attrs:
+        return None
+    value = np.asarray(array.attrs[name])
+    if value.size != 1 or value.dtype.kind not in "fiu":
+        return None
+    return np.float64(value.ravel()[0])
 
 
 def dataset(path: Path, group: "h5py.Group", name: str) -> Dataset:

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from opjax import files
 from opjax.files import ReadOptions, read_sliced, sliced_splits
 from opjax.samples import Sample, sliced, summaries
-from tests.datasets.reading import read
+from tests.datasets.reading import read, read_one
 from tests.refused import value_error
 
 h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
@@ -141,3 +141,35 @@ def test_files_without_slices_are_refused(rng, tmp_path):
     np.savez(tmp_path / "a.npz", mesh_points=rng.normal(size=(3, 2)))
     with value_error("only .h5 and .vtu files"):
         read_sliced(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes"),
+    [
+        ("i2", {"scale_factor": 0.5, "add_offset": np.array([273.0])}),
+        ("f8", {"scale_factor": np.float32(0.5), "add_offset": 273}),
+        ("i4", {"scale_factor": 0.5}),
+        ("u1", {"add_offset": 273.0}),
+        ("f4", {"_FillValue": -9.9, "units": "K", "scale_factor": "none"}),
+    ],
+)
+def test_values_of_netcdf_are_unpacked_and_missing_ones_are_named(
+    dtype, attributes, tmp_path
+):
+    path, stored = tmp_path / "a.h5", np.arange(2, 14)
+    with h5py.File(path, "w") as file:
+        file["mesh_points"] = np.random.default_rng(0).random((12, 2))
+        file["target"] = stored.astype(dtype)
+        file["target"].attrs.update(attributes)
+    scale = 1.0 if dtype in ("u1", "f4") else 0.5
+    expected = (stored * scale + 273 * ("add_offset" in attributes))[:, None]
+    assert_allclose(read_one(path).target, expected)
+    with read_sliced(path).open(0) as arrays:
+        assert_allclose(arrays["target"][2:7], expected[2:7])
+    with h5py.File(path, "r+") as file:
+        missing = attributes.get("_FillValue", 99)
+        file["target"].attrs["missing_value"] = missing
+        file["target"][3] = missing
+    for reader in (read, read_sliced):
+        with value_error(r"a\.h5.* target .*finite.* point"):
+            reader(path)
