@@ -30,6 +30,7 @@ from opjax.files.reading import Survey
 from opjax.files.vtk import kinds, lists
 from opjax.files.vtk.fields import MeshArrays
 from opjax.samples import normalizers, summaries
+from opjax.samples.base import is_real
 from opjax.samples.fields import channels_of
 from opjax.samples.stored import Place
 from opjax.samples.summaries import Summary
@@ -37,6 +38,8 @@ from opjax.samples.summaries import Summary
 # Arrays that are no fields, and names of fields that programs make.
 _ROLES = {"mesh_points", "cells", "quadrature_weights", "grid_shape", "times"}
 _MADE = re.compile(r"boundary(_|$)|prediction(_|$)|vtk[A-Z]|vtkGhost")
+# Names of numbers of points, cells and parts: node_id, GlobalPointIds, procID.
+_IDS = re.compile(r"(.*[^A-Za-z])?(ids?|IDs?)|.*(?<![A-Z])(Id|ID)s?")
 # Numbers and paths, which differ between messages of one kind.
 _VARYING = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 
@@ -55,6 +58,7 @@ class FieldCheck:
       mean: mean over all rows of all cases.
       std: standard deviation over all rows of all cases.
       constant: indices of the constant channels.
+      whole: whether it is of integers or booleans.
       zero: number of cases in which the field is zero everywhere.
       zero_in: name of one such case.
     """
@@ -68,6 +72,7 @@ class FieldCheck:
     mean: list[float]
     std: list[float]
     constant: list[int]
+    whole: bool = False
     zero: int = 0
     zero_in: str = ""
 
@@ -220,6 +225,7 @@ class _Field:
 
     each: list[Summary] = dataclasses.field(default_factory=list)
     zero: list[str] = dataclasses.field(default_factory=list)
+    whole: bool = False
 
 
 class _Look:
@@ -342,12 +348,12 @@ class _Look:
                 self._built(place, arrays, row, location, [field]) for field in fields
             ]
             return next((one for one in several if one is not None), None)
-        self._keep(built, location)
+        self._keep(built, location, _wholes(arrays, location, fields))
         if {location: fields}.items() <= self._first.items():
             self._survey(place, built, options)
         return built
 
-    def _keep(self, built: Built, location: str) -> None:
+    def _keep(self, built: Built, location: str, wholes: set[str]) -> None:
         """Keeps the ranges of the fields of a sample."""
         summary = summaries.summarize(built.sample)
         channels = built.channels["target"]
@@ -366,6 +372,7 @@ class _Look:
             if not (low[own].any() or high[own].any()):
                 kept.zero.append(built.sample.name)
             kept.each.append(one)
+            kept.whole = name in wholes
 
     def _survey(self, place: Place, built: Built, options: ReadOptions) -> None:
         """Compares a sample with the first one, as a training does."""
@@ -452,6 +459,7 @@ def _field(
         mean=np.asarray(mean, float).tolist(),
         std=np.asarray(std, float).tolist(),
         constant=np.flatnonzero(~varying).tolist(),
+        whole=kept.whole,
         zero=len(kept.zero),
         zero_in=kept.zero[0] if kept.zero else "",
     )
@@ -487,8 +495,22 @@ def _fields_of(arrays: Arrays, axes: int) -> Iterator[tuple[str, list[str]]]:
 
 def _is_field(name: str, array: Any) -> bool:
     """Whether an array is of real numbers, and not one that programs make."""
-    floating = np.asarray(array).dtype.kind == "f"
-    return floating and name not in _ROLES and not _MADE.match(name)
+    array = np.asarray(array)
+    if not is_real(array.dtype) or name in _ROLES or _MADE.match(name):
+        return False
+    if array.dtype.kind not in "iu":
+        return True
+    counted = array.ndim == 1 and array.size > 1 and (np.diff(array) == 1).all()
+    return not (counted or _IDS.fullmatch(name))
+
+
+def _wholes(arrays: Arrays, location: str, fields: list[str]) -> set[str]:
+    """Those of the fields that are integers or booleans."""
+    data: Arrays = arrays
+    if isinstance(arrays, MeshArrays):
+        mesh = arrays.mesh
+        data = (mesh.cell_data if location == "cells" else mesh.point_data).arrays
+    return {name for name in fields if np.asarray(data[name]).dtype.kind in "iub"}
 
 
 def _grid_axes(arrays: Arrays) -> int:

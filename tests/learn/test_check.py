@@ -213,3 +213,26 @@ def test_coordinates_in_arrays_of_their_own_are_refused(tmp_path):
     (problem,) = found["refused"]
     assert "x and y look like coordinates: stack them" in problem["text"]
     assert (problem["cases"], found["cases"], found["command"]) == (3, 3, "")
+
+
+def test_integers_and_booleans_are_fields_but_numbers_of_points_are_not(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        whole = {"damage": rng.integers(0, 9, 20), "hole": rng.random(20) > 0.5}
+        whole |= {"proc_id": rng.integers(0, 2, 20), "number": np.arange(20) + i}
+        whole |= {"GlobalPointIds": rng.integers(0, 20, 20), "FLUID": whole["hole"] * 1}
+        for name, more in {"both": {"u": rng.random(20)}, "whole": {}}.items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            np.savez(
+                tmp_path / name / f"{i}.npz",
+                mesh_points=rng.random((20, 2)),
+                **whole,
+                **more,
+            )
+    found = of(tmp_path / "both")
+    names = {field["name"]: field["whole"] for field in found["fields"]}
+    assert names == {"damage": True, "hole": True, "FLUID": True, "u": False}
+    assert command(found["command"]).target_names == "u"
+    config = command(of(tmp_path / "whole")["command"])
+    assert config.target_names == "damage,hole"
+    assert train.load(config)[0].train[0].target.shape == (20, 2)

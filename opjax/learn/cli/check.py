@@ -216,6 +216,8 @@ def next_command(found: DataCheck, paths: Sequence[str]) -> tuple[str, str]:
     if not found.looked_at:
         return "", "Nothing can be trained on yet."
     points, cells = (found.complete(where) for where in ("points", "cells"))
+    if not all(field.whole for field in (*points, *cells)):  # else they are the fields
+        points, cells = ([f for f in some if not f.whole] for some in (points, cells))
     location = "cells" if len(cells) >= len(points) and cells else "points"
     fields = _targets(cells if location == "cells" else points)
     several = [
