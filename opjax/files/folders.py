@@ -7,6 +7,8 @@
 If a case has files of several times, the last one is its sample.
 """
 
+import fnmatch
+import functools
 import os
 import re
 import warnings
@@ -36,7 +38,8 @@ def below(root: Path, samples_in: SamplesIn) -> list[Path]:
       samples_in: function that lists the sample files directly in a folder.
 
     Returns:
-      One file per case; empty if no subfolder contains any.
+      One file per case, or those that rows of the table name; empty if no subfolder
+      contains any.
 
     Raises:
       FileNotFoundError: if a table in `root` has a row for a folder without samples.
@@ -48,13 +51,32 @@ def below(root: Path, samples_in: SamplesIn) -> list[Path]:
         return []
     rows = cases.names_in(root)
     _check_empty(root, nearest, rows)
-    kept = [
-        _one(root, folder, files, named=folder.name in rows)
-        for folder, files in nearest.items()
-        if files
-    ]
-    _tell({file for files in nearest.values() for file in files}.difference(kept), kept)
+    chosen = _named(nearest, rows, samples_in)
+    kept = [file for files in chosen.values() for file in files]
+    skipped: set[Path] = set()
+    for folder, files in nearest.items():
+        if files and folder not in chosen:
+            kept.append(_one(root, folder, files, named=folder.name in rows))
+            skipped.update(files)
+    _tell(skipped.difference(kept), sorted(kept))
     return kept
+
+
+def _named(
+    folders: Collection[Path], rows: Iterable[str], samples_in: SamplesIn
+) -> dict[Path, list[Path]]:
+    """The files of samples that rows of a table name, by the folder of their case."""
+    named: dict[Path, list[Path]] = {}
+    inside = functools.cache(samples_in)
+    by_name = {folder.name: folder for folder in folders}
+    for row in rows:
+        first, *rest = Path(row).parts or ("",)
+        if not rest or ".." in rest or first not in by_name:
+            continue
+        file = by_name[first].joinpath(*rest)
+        if file.is_file() and file in inside(file.parent):
+            named.setdefault(by_name[first], []).append(file)
+    return named
 
 
 def is_open(path: Path) -> bool:
@@ -135,17 +157,27 @@ def _one(root: Path, folder: Path, files: list[Path], *, named: bool) -> Path:
     above = {parent for parent in above if parent.is_relative_to(folder)}
     kept = _last_listed(files, above, own_names=False)
     if len(kept) > 1:
-        matches = [_NUMBERED.fullmatch(file.stem) for file in kept]
+        labels = [file.stem for file in kept]
+        if len(set(labels)) == 1:  # folders of times
+            labels = [file.parent.name for file in kept]
+        matches = [_NUMBERED.fullmatch(label) for label in labels]
         stems = {match[1] if match else None for match in matches}
-        if stems <= {folder.name} or (named and len(stems) == 1 and None not in stems):
+        numbered = len(stems) == 1 and None not in stems
+        if stems <= {folder.name} or (named and numbered):
             numbers = [float(match[2]) for match in matches if match]
-            kept = [kept[numbers.index(max(numbers))]]
-    if len(kept) > 1:
+            return kept[numbers.index(max(numbers))]
+        inside = [file.relative_to(folder).as_posix() for file in kept]
+        table = root / cases.TABLE
+        patterns = [name.replace(folder.name, "*") for name in inside]
+        one = (p for p in patterns if len(fnmatch.filter(inside, p)) == 1)
+        pattern = root / "*" / next(one, patterns[0])
+        row = f"add a row for the folder to {table}, or " if numbered else ""
         raise ValueError(
-            f"{folder} has {len(kept)} sample files, including {kept[0].name} and "
-            f"{kept[1].name}, and it is unknown whether they are time steps of one "
-            f"case. If they are, add a row for the folder to {root / cases.TABLE}, "
-            f"or list them in a .pvd file. If each is a sample, pass '{root}/*'."
+            f"{folder} has {len(kept)} sample files, including {inside[0]} and "
+            f"{inside[1]}, and it is unknown whether they are time steps of one "
+            f"case. If they are, {row}list them in a .pvd file. To read one of them, "
+            f"pass '{pattern}', or name it in the column file of {table}, "
+            f"{folder.name}/{inside[0]}. If each is a sample, pass '{root}/*'."
         )
     return kept[0]
 

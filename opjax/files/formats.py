@@ -94,10 +94,13 @@ def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
     formats = Counter(file.suffix.lower() for file in files)
     if len(formats) > 1:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in formats.items())
+        first = files[0]
+        above = Path(os.path.commonpath([file.parent for file in files]))
+        deeper = ["*"] * len(first.parent.relative_to(above).parts)
         raise ValueError(
-            f"A data set must have one format, but {files[0].parent} and the other "
+            f"A data set must have one format, but {first.parent} and the other "
             f"paths have {counts} files; pass only one format, "
-            f"'*{files[0].suffix}'."
+            f"'{above.joinpath(*deeper, f'*{first.suffix}')}'."
         )
     return files
 

@@ -1,5 +1,7 @@
 """Cases in folders: one file of each, a table above, and the last time."""
 
+import re
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -8,6 +10,7 @@ from opjax import files
 from opjax.files import cases, folders
 from opjax.files.series import read_series
 from tests.datasets.reading import read, read_one, refused
+from tests.refused import value_error
 from tests.solved import TIMES, blocks, pyvista, solved, table
 
 
@@ -68,7 +71,7 @@ def test_rows_of_files_say_which_times_are_read(tmp_path):
 def test_files_that_may_be_samples_are_no_times_unless_the_table_says_so(tmp_path):
     solved(tmp_path, listed=False, stems=False)
     with pytest.raises(
-        ValueError, match=r"case_0 has 3 sample files.* flow_0.vtm and flow_1"
+        ValueError, match=r"case_0 has 3 sample files.* VTK/flow_0.vtm and VTK/flow_1"
     ):
         files.find(tmp_path)
     table(tmp_path)
@@ -172,3 +175,58 @@ def test_series_of_cases_have_cells_and_patches(given, listed, tmp_path):
         assert_allclose(found[0].quadrature_weights, 1)
         assert channels["features"] == ("boundary_wall", "distance_wall")
         assert_allclose(found[0].features, [[1, 0.5]] * 6)
+
+
+# Files in the folder of each case; whether a row for the folder says which one is read.
+SEVERAL = {
+    "results": (["fluid.vtu", "solid.vtu"], None),
+    "times": (["0/data.vtu", "0.1/data.vtu", "10/data.vtu", "2/data.vtu"], 2),
+    "backups": (["case_{}.vtu", "case_{}_old.vtu"], None),
+    "iterations": (["u_9.vtu", "u_10.vtu"], 1),
+}
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+@pytest.mark.filterwarnings("ignore:Steady cases are read at their last time")
+def test_every_way_to_choose_files_of_cases_that_an_error_names_works(kind, tmp_path):
+    names, last = SEVERAL[kind]
+    every = [[tmp_path / f"case_{i}" / n.format(i) for n in names] for i in range(3)]
+    for file in (file for case in every for file in case):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        mesh = pyvista.ImageData(dimensions=(3, 3, 1)).cast_to_unstructured_grid()
+        mesh.save(file)
+    with value_error("case_0 has [24] sample files") as error:
+        files.find(tmp_path)
+    said = str(error.value)
+    assert ("add a row for the folder" in said) == (last is not None)
+    rows = [f"case_{i},{i}" for i in range(3)]
+    if last is not None:
+        table(tmp_path, rows)
+        assert files.find(tmp_path) == [case[last] for case in every]
+    pattern, row = re.search(r"pass '(.*?)', or .*cases.csv, (\S+)\. If", said).groups()  # pyright: ignore
+    first = [case[kind == "iterations"] for case in every]
+    other = [case[1] for case in every] if kind == "backups" else first
+    assert files.find(pattern) == other
+    table(tmp_path, [f"{row.replace('case_0', f'case_{i}')},{i}" for i in range(3)])
+    assert files.find(tmp_path) == first
+    found = read(tmp_path, scalars="load")
+    assert [sample.scalars.tolist() for sample in found] == [[0], [1], [2]]  # pyright: ignore
+    table(tmp_path, [f"case_0/../{row},1"])  # out of its folder
+    with value_error("case_0 has [24] sample files"):
+        files.find(tmp_path)
+    (every_sample,) = re.findall(r"a sample, pass '(.*?)'", said)
+    (tmp_path / "cases.csv").unlink()
+    assert len(files.find(every_sample)) == sum(map(len, every))
+
+
+@pytest.mark.parametrize("depth", ["", "case_{}/"])
+def test_the_pattern_of_one_of_several_formats_finds_its_files(depth, tmp_path):
+    mesh = pyvista.ImageData(dimensions=(3, 3, 1)).cast_to_unstructured_grid()
+    for i in range(4):
+        file = tmp_path / f"{depth.format(i)}{i}.vt{'uk'[i % 2]}"
+        file.parent.mkdir(exist_ok=True)
+        mesh.save(file)
+    with value_error(r"have 2 \.vt., 2 \.vt. files") as error:
+        files.find(tmp_path)
+    pattern = re.search(r"only one format, '(.*)'", str(error.value))[1]  # pyright: ignore
+    assert [file.name for file in files.find(pattern)] == ["0.vtu", "2.vtu"]

@@ -197,7 +197,7 @@ def test_missing_and_misnamed_files_are_refused(arrays, tmp_path):
         files.read(tmp_path / "x*.npz")
     save(tmp_path / "a.npz", arrays)
     save(tmp_path / "b.h5", arrays)
-    refused(tmp_path, r"1 .npz, 1 .h5 files.*'\*.npz'")
+    refused(tmp_path, r"1 .npz, 1 .h5 files.*/\*.npz'")
 
 
 def test_disagreeing_samples_are_named_both(arrays, tmp_path):
