@@ -66,7 +66,7 @@ def build(
     Raises:
       ValueError: if an array is missing or invalid.
     """
-    if error := columns.apart(name, arrays):
+    if error := columns.apart(name, arrays, (*options.target, *options.features)):
         raise error
     stored = arrays
     arrays = _with_components(name, arrays, options)

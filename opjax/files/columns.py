@@ -3,7 +3,7 @@
 import csv
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -64,19 +64,22 @@ def _axes(names: Iterable[str]) -> dict[str, str]:
     return {axis: found[axis] for axis in sorted(found)}
 
 
-def apart(name: str, arrays: Mapping[str, ArrayLike]) -> ValueError | None:
+def apart(
+    name: str, arrays: Mapping[str, ArrayLike], fields: Collection[str] = ()
+) -> ValueError | None:
     """Returns the error for arrays `x` and `y` of points in place of `mesh_points`.
 
     Args:
       name: name of the sample.
       arrays: all arrays of the sample.
+      fields: names of arrays that are fields for sure.
 
     Returns:
       The error; None for a sample with `mesh_points`, or if they are no coordinates of
       points: on a square grid, `x` and `y` may be those of its columns and rows.
     """
     axes = [] if "mesh_points" in arrays else [*_axes(arrays).values()]
-    if len(axes) < 2:
+    if len(axes) < 2 or not set(axes).isdisjoint(fields):
         return None
     shapes = {key: np.shape(arrays[key]) for key in arrays}
     points = max(shapes[axes[0]], default=0)

@@ -410,3 +410,8 @@ def test_coordinates_in_arrays_of_their_own_are_named_and_stacked(tmp_path):
         )
     grid = save(tmp_path / "a.npz", {"x": x, "y": y, "u": np.outer(x, y)})
     assert read_one(grid, target="u", grid_axes=2).num_points == 49
+    # Where they are called fields, they are: input and output are often x and y.
+    line = save(tmp_path / "a.npz", {"x": x, "y": y, "u": u})
+    assert_allclose(
+        read_one(line, features="x", target="y", grid_axes=1).target[:, 0], y, rtol=1e-6
+    )
