@@ -93,6 +93,12 @@ class Columns:
             for _ in range(math.prod(array.shape[1:]))
         )
 
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Axes of space of coordinates, see `Sample`."""
+        (first, *_) = self._fields.values()
+        return getattr(first, "axes", ())
+
     def __getitem__(self, rows: slice) -> np.ndarray:
         parts = []
         for key, array in self._fields.items():

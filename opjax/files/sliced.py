@@ -10,6 +10,7 @@ from opjax.files.division import check_apart
 from opjax.files.formats import Paths, find
 from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.vtk import vtu_slices
+from opjax.samples.base import check_plane
 from opjax.samples.division import SHARES, Divided, Shares
 from opjax.samples.sliced import Column, Sliced, channels, summarize
 from opjax.samples.stored import Place
@@ -63,6 +64,7 @@ def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
                 summary = summarize(name, arrays)
             places.append(place)
             looked_at.append(summary)
+            check_plane(places[0].name, looked_at[0].axes, name, summary.axes)
             if channels(summary) != channels(looked_at[0]) or len(weighted) > 1:
                 raise ValueError(
                     f"{name} has the channels {channels(summary)}, weights: "
@@ -139,6 +141,12 @@ def sliced_splits(
     if test:
         check_apart(find(train), find(test), "files")
         tests = read_sliced(test, options)
+        check_plane(
+            sliced.places[0].name,
+            sliced.summaries[0].axes,
+            tests.places[0].name,
+            tests.summaries[0].axes,
+        )
     rows = (
         cases.row_of(Path(place.file), place.group, named=options.has_scalars)
         for place in sliced.places

@@ -177,7 +177,12 @@ def summarize(
     for key, values in numbers.items():
         ranges[key] = values, values
         sums[key] = 1, values.astype(np.float64), np.zeros(len(values))
-    return Summary(n, None, ranges, sums)
+    return Summary(n, None, ranges, sums, axes=axes_of(arrays))
+
+
+def axes_of(arrays: Mapping[str, object]) -> tuple[int, ...]:
+    """Returns the axes of space of a sample, see `Sample`; empty if unknown."""
+    return getattr(arrays["mesh_points"], "axes", ())
 
 
 class _Look:

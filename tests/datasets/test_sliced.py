@@ -173,3 +173,19 @@ def test_values_of_netcdf_are_unpacked_and_missing_ones_are_named(
     for reader in (read, read_sliced):
         with value_error(r"a\.h5.* target .*finite.* point"):
             reader(path)
+
+
+def test_meshes_in_other_planes_are_refused_in_slices_too(rng, tmp_path):
+    pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
+    for name, axes in (("a", [0, 2]), ("b", [0, 1])):
+        points = np.zeros((9, 3))
+        points[:, axes] = rng.uniform(size=(9, 2))
+        mesh = pyvista.PolyData(points).cast_to_unstructured_grid()
+        mesh["target"] = points[:, 0]
+        mesh.save(tmp_path / f"{name}.vtu")
+    a, b = str(tmp_path / "a.vtu"), str(tmp_path / "b.vtu")
+    assert read_sliced(a).summaries[0].axes == (0, 2)
+    said = "a.vtu varies along x and z, but .*b.vtu along x and y"
+    for train, test in (([a, b], []), ([a], [b])):
+        with value_error(said):
+            sliced_splits(train, test)

@@ -544,8 +544,9 @@ def test_meshes_of_another_plane_than_in_training_are_refused(
     write(found, 0.0)
     assert run_predict("run", "train", "out")["samples"] == 4
     said = "new.0.vtu varies along x and y, but the training meshes .* along x and z"
-    with value_error(said):
-        run_predict("run", "new", "out")
+    for stream in (False, True):
+        with value_error(said):
+            run_predict("run", "new", "out", stream=stream)
     found = trained_operators.load("run")
     new = found.read("new")
     quantity = functools.partial(found.quantity, "max:u")

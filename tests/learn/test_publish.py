@@ -12,6 +12,7 @@ from opjax.learn.cli import publish
 from opjax.learn.cli.publish import PublishOptions
 from opjax.learn.json_files import write_json
 from opjax.learn.predict import named, published
+from opjax.learn.report.card import _ranges
 from tests.learn.test_predict import make, operator
 from tests.refused import value_error
 
@@ -215,3 +216,13 @@ def test_without_safetensors_the_error_names_the_extra(half, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     with pytest.raises(ImportError, match=r"needs safetensors.*opjax\[learn\]"):
         learn.load(half[0])
+
+
+def test_the_card_names_the_axes_of_a_plane(half):
+    config = json.loads((half[0] / "config.json").read_text())
+    for axes, second in (([], "y"), ([0, 2], "z")):
+        config["operator"]["axes"] = axes
+        lines = [
+            line.split("|")[2].strip() for line in _ranges(config).splitlines()[2:4]
+        ]
+        assert lines == ["x", second]

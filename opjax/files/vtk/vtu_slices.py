@@ -58,14 +58,14 @@ class Axes:
     """Selects columns of an array of coordinates, one for each axis of the mesh."""
 
     def __init__(self, array: Slices, axes: Sequence[int]):
-        self._array, self._axes = array, list(axes)
+        self._array, self.axes = array, tuple(axes)
         self.dtype, self.shape = array.dtype, (len(array), len(axes))
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        return self._array[rows][:, self._axes]
+        return self._array[rows][:, list(self.axes)]
 
 
 class SlicedMesh(NamedTuple):

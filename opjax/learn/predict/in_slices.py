@@ -17,7 +17,7 @@ from opjax.learn.predict.pulled import Pulled
 from opjax.learn.predict.sliced_quantity import SlicedQuantity
 from opjax.learn.predict.trained import Trained
 from opjax.samples import SCALARS, Sample, ranges
-from opjax.samples.sliced import Column
+from opjax.samples.sliced import Column, axes_of
 
 
 def predict_file(
@@ -109,8 +109,13 @@ def _predict(
     )
     target, weights = arrays.pop("target", None), arrays.get("quadrature_weights")
     case = Sample(
-        np.zeros((1, 1)), scalars=scalars, target_scalars=target_scalars, name=name
+        np.zeros((1, 1)),
+        scalars=scalars,
+        target_scalars=target_scalars,
+        name=name,
+        axes=axes_of(arrays),
     )
+    operator.check_plane(case)
     if case.scalars is not None:
         arrays["scalars"] = case.scalars
     report, start = _Report(operator, len(arrays["mesh_points"])), 0

@@ -8,6 +8,7 @@ from typing import Any
 from opjax._trees import Json
 from opjax.learn.baselines.fitted import NAMES
 from opjax.learn.tables import number, table
+from opjax.samples.base import AXES
 
 _ROLES = {
     "mesh_points": "coordinate",
@@ -162,7 +163,8 @@ def _ranges(config: Json) -> str:
         low, high = ranges[role]
         listed: Sequence[str] = names.get(role) or ()
         if role == "mesh_points":
-            listed = "xyz"[: len(low)]
+            axes = operator.get("axes") or range(min(len(low), len(AXES)))
+            listed = [AXES[axis] for axis in axes]
         for place, pair in enumerate(zip(low, high, strict=True)):
             name = listed[place] if len(listed) == len(low) else f"{role} {place}"
             lines.append([label, name, *(number(value + 0.0) for value in pair)])
