@@ -14,7 +14,7 @@ from opjax.files import boundaries, cases, columns, components, conversion, hdf5
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.options import Names, ReadOptions
-from opjax.files.topology import at_cells, other_location
+from opjax.files.topology import at_cells, check_indices, other_location
 from opjax.files.vtk.fields import MeshArrays, Plane, axes_of
 from opjax.samples import Sample, Series, base, layout
 from opjax.samples.base import is_real
@@ -91,7 +91,7 @@ def build(
         features = _with(name, features, shape) if shape.channels else features
     cells = None
     if "cells" in arrays:
-        cells = _checked_cells(name, np.asarray(arrays["cells"]), len(points))
+        cells = _checked_cells(name, np.asarray(arrays["cells"]), points)
     weights = None
     if "quadrature_weights" in arrays:
         weights = numbers(name, "quadrature_weights", arrays["quadrature_weights"])
@@ -301,21 +301,14 @@ def _column(array: np.ndarray, name: str, key: str) -> np.ndarray:
     return array[:, None] if array.ndim == 1 else array
 
 
-def _checked_cells(name: str, cells: np.ndarray, num_points: int) -> np.ndarray:
+def _checked_cells(name: str, cells: np.ndarray, points: np.ndarray) -> np.ndarray:
     cells = matlab.whole(cells)
     if cells.dtype.kind not in "iu" or cells.ndim != 2:
         raise ValueError(
             f"{name}: cells must be point indices, integers of shape (m, corners), not "
             f"{cells.dtype} of shape {cells.shape}."
         )
-    if cells.size and not (cells.min() >= 0 and cells.max() < num_points):
-        from_one = bool(cells.min() == 1 and cells.max() == num_points)
-        raise ValueError(
-            f"{name}: cells contain point indices from {cells.min()} to "
-            f"{cells.max()}, but there are points 0 to {num_points - 1} only."
-            + " The indices start at one, as in MATLAB: save cells - 1."
-            * from_one
-        )
+    check_indices(name, cells, points)
     return cells.astype(np.int64)
 
 

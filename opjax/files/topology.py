@@ -17,6 +17,7 @@ _OF_CORNERS = {
     **{(3, 2): "line", (3, 3): "triangle"},  # of four corners, see below
     **{(3, 5): "pyramid", (3, 6): "wedge", (3, 8): "hexahedron"},
 }
+_MUCH_SHORTER = 0.5  # of a sum of squared lengths
 
 
 class Topology(NamedTuple):
@@ -208,11 +209,7 @@ def _of_array(
             f"{name}: cells have shape {shape} and type {cells.dtype}, expected point "
             f"indices (m, corners) of linear cells in {p} dimensions."
         )
-    if cells.min() < 0 or cells.max() >= len(points):
-        raise ValueError(
-            f"{name}: cells contain point indices from {cells.min()} to "
-            f"{cells.max()}, but there are points 0 to {len(points) - 1} only."
-        )
+    check_indices(name, cells, points)
     if four:
         try:
             kind = quadrature.kind_of_four(points, cells)
@@ -221,6 +218,49 @@ def _of_array(
     assert kind is not None
     block = CellBlock(np.arange(len(cells)), cells.astype(np.int64))
     return {kind: block}, len(cells)
+
+
+def check_indices(name: str, cells: np.ndarray, points: np.ndarray) -> None:
+    """Checks the point indices of an array of cells.
+
+    Indices that start at one do not fit the points. If the last point is in no cell,
+    they do; then cells connect distant points.
+
+    Raises:
+      ValueError: if a point does not exist or indices start at one.
+    """
+    if not cells.size:
+        return
+    low, high, last = int(cells.min()), int(cells.max()), len(points) - 1
+    outside = low < 0 or high > last
+    from_one = low == 1 and high <= last + 1
+    if not outside and not (from_one and _shorter_from_one(cells, points)):
+        return
+    note = ""
+    if from_one:
+        note = " The indices start at one, as in MATLAB: save cells - 1."
+    elif low == -1 and cells.shape[1] == 4 and (cells[:, :3] >= 0).all():
+        note = " Repeat the last corner of triangles: save "
+        note += "numpy.where(cells < 0, cells[:, 2:3], cells)."
+    elif low == -1:
+        note = " Save cells of several types as .vtu."
+    found = f"but there are points 0 to {last} only."
+    if not outside:
+        found = "and their sides are far longer than those of cells - 1."
+    raise ValueError(
+        f"{name}: cells contain point indices from {low} to {high}, {found}{note}"
+    )
+
+
+def _shorter_from_one(cells: np.ndarray, points: np.ndarray) -> bool:
+    """Whether sides of cells are far shorter if their indices start at one."""
+    return bool(_sides(cells - 1, points) < _MUCH_SHORTER * _sides(cells, points))
+
+
+def _sides(cells: np.ndarray, points: np.ndarray) -> float:
+    """Sum of the squared distances of successive corners."""
+    corners = points[cells].astype(np.float64)
+    return ((corners - np.roll(corners, 1, axis=1)) ** 2).sum()
 
 
 def other_location(name: str, key: str, arrays: Arrays, location: str) -> str:

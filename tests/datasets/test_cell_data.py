@@ -232,3 +232,45 @@ def test_options_of_whole_meshes_are_refused_in_slices():
         train.Config(train="a", location="cells", stream_points=100)
     with value_error("geometry=.*unknown"):
         train.Config(train="a", geometry="curvature")
+
+
+ONE_UNUSED = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [5, 5]])
+
+
+@pytest.mark.parametrize("location", ["points", "cells"])
+def test_cells_are_refused_with_the_way_out_and_read_after_it(location, tmp_path):
+    """Indices from one, whose last point is in no cell; triangles padded with -1."""
+    from_one = np.array([[1, 2, 3], [1, 3, 4]])
+    padded = np.array([[0, 1, 2, 3], [1, 4, 2, -1]])
+    options = {"location": location, "quadrature": location == "points"}
+    rows = {"points": 5, "cells": 2}[location]
+
+    def saved(cells):
+        found = {"mesh_points": ONE_UNUSED, "target": np.ones(rows), "cells": cells}
+        np.savez(tmp_path / "a.npz", **found)
+        return tmp_path / "a.npz"
+
+    for cells, area in ((from_one, 1), (padded, 3)):
+        with value_error(r"a.npz: cells contain point indices .* save ") as error:
+            read_one(saved(cells), **options)
+        advice = str(error.value).split(" save ")[1].rstrip(".")
+        mended = eval(advice, {"numpy": np, "cells": cells})  # noqa: S307
+        sample = read_one(saved(mended), **options)
+        assert sample.quadrature_weights.sum() == pytest.approx(area)
+    message = "indices from -2 to 3, but there are points 0 to 4 only"
+    refused(saved(padded - 1), message, **options)
+
+
+def test_a_first_point_without_a_cell_is_no_mistake(tmp_path):
+    points, cells = ONE_UNUSED[::-1], np.array([[4, 3, 2], [4, 2, 1]])
+    path = tmp_path / "a.npz"
+    np.savez(path, mesh_points=points, target=np.ones(5), cells=cells)
+    assert read_one(path, quadrature=True).quadrature_weights[0] == 0
+
+
+def test_padded_solids_are_refused_for_a_file_of_several_types(tmp_path):
+    points = np.random.default_rng(0).uniform(size=(8, 3))
+    cells = np.array([[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, -1, -1, -1, -1]])
+    path = tmp_path / "a.npz"
+    np.savez(path, mesh_points=points, target=np.ones(8), cells=cells)
+    refused(path, "Save cells of several types as .vtu")
