@@ -264,10 +264,22 @@ def _sides(cells: np.ndarray, points: np.ndarray) -> float:
 
 
 def other_location(name: str, key: str, arrays: Arrays, location: str) -> str:
-    """Explains how to read a field that exists at the other location of a VTK file."""
+    """Explains how to read a field that a VTK file has in another form.
+
+    It may have it at the other location, or with a wrong number of rows.
+    """
     if not isinstance(arrays, MeshArrays):
         return ""
     mesh = arrays.mesh
+    data = mesh.cell_data if location == "cells" else mesh.point_data
+    for field, rows in data.misfits.items():
+        if key == field or key.startswith((f"{field}_", f"{field}:")):
+            count = mesh.num_cells if location == "cells" else mesh.num_points
+            return (
+                f"{name}: {field!r} has {rows} rows, but there are {count} {location}. "
+                "The AttributeType of a vector in XDMF must be Vector, of a tensor "
+                "Tensor or Tensor6; otherwise write the file again."
+            )
     if location == "points" and key in mesh.cell_data.arrays:
         return (
             f"{name} has {key!r} as cell data, but point data were requested: give "

@@ -393,3 +393,29 @@ def test_ghost_cells_that_cannot_be_left_out_are_refused(tmp_path):
     sliced = files.read_sliced(tmp_path / "b.vtu", OPTIONS)
     with sliced.open(0) as columns:
         assert len(columns["mesh_points"]) == sample.num_points
+
+
+XDMF = """<?xml version="1.0" ?><Xdmf Version="2.2"><Domain><Grid>
+<Topology TopologyType="Triangle" NumberOfElements="2">
+<DataItem Dimensions="2 3" NumberType="Int">0 1 2 0 2 3</DataItem></Topology>
+<Geometry GeometryType="XY">
+<DataItem Dimensions="4 2">0 0 1 0 1 1 0 1</DataItem></Geometry>
+<Attribute Name="u" AttributeType="Scalar" Center="Node">
+<DataItem Dimensions="4">1 2 3 4</DataItem></Attribute>
+<Attribute Name="V" AttributeType="None" Center="Node">
+<DataItem Dimensions="4 3">1 2 0 3 4 0 5 6 0 7 8 0</DataItem></Attribute>
+</Grid></Domain></Xdmf>"""
+
+
+def test_a_field_that_does_not_fit_is_refused_only_if_it_is_asked_for(tmp_path):
+    """VTK writes vectors without their type, and reads them as so many scalars."""
+    path = tmp_path / "a.xdmf"
+    path.write_text(XDMF)
+    (sample,) = files.read(path, OPTIONS)
+    assert sample.target.ravel().tolist() == [1, 2, 3, 4]
+    message = r"a.xdmf: 'V' has 12 rows, but there are 4 points.*must be Vector"
+    for field in ("V", "V_x", "V:mag"):
+        refused(path, message, target=field)
+    path.write_text(XDMF.replace("None", "Vector"))
+    (sample,) = files.read(path, ReadOptions(target="V"))
+    assert sample.target[:, :2].ravel().tolist() == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -114,9 +114,10 @@ def _ask(path: Path, max_bytes: int, step: int | None) -> _Answer:
         raise limits.damaged(path, "it has no mesh")
     if not np.isfinite(times).all():
         raise limits.damaged(path, "times that are not finite")
-    meshes = [legacy.mesh_of(path, part) for part in parts]
+    is_xdmf = suffix in xdmf.SUFFIXES
+    meshes = [legacy.mesh_of(path, part, misfits=is_xdmf) for part in parts]
     named = list(zip(names, meshes, strict=True))
-    if suffix in xdmf.SUFFIXES and named:
+    if is_xdmf and named:
         named = xdmf.united(named)
     return _Answer(times, named)
 

@@ -33,12 +33,15 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
     return mesh
 
 
-def mesh_of(path: Path, arrays: Mapping[str, np.ndarray]) -> VtkMesh:
+def mesh_of(
+    path: Path, arrays: Mapping[str, np.ndarray], *, misfits: bool = False
+) -> VtkMesh:
     """Returns the mesh from the arrays of the separate process.
 
     Args:
       path: the file.
       arrays: geometry and fields, named as in `_parse_apart`.
+      misfits: whether to leave out fields with another number of rows.
 
     Raises:
       ValueError: if they are inconsistent.
@@ -48,6 +51,9 @@ def mesh_of(path: Path, arrays: Mapping[str, np.ndarray]) -> VtkMesh:
         mesh.point_data = NamedArrays(with_prefix(arrays, "point "))
         mesh.cell_data = NamedArrays(with_prefix(arrays, "cell "))
         mesh.field_data = NamedArrays(with_prefix(arrays, "field "))
+    if misfits:
+        mesh.point_data = mesh.point_data.fitting(mesh.num_points)
+        mesh.cell_data = mesh.cell_data.fitting(mesh.num_cells)
     meshes.check(path, mesh)
     return mesh
 

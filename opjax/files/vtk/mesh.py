@@ -25,15 +25,23 @@ class NamedArrays:
       arrays: arrays by name.
       active: names of the arrays marked as `Scalars`, `Vectors` and so on.
       labels: names of the channels of an array, if the file has them.
+      misfits: number of rows of each array that was left out because it does not fit.
     """
 
     arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     active: dict[str, str] = dataclasses.field(default_factory=dict)
     labels: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    misfits: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def add(self, name: str, array: np.ndarray) -> None:
         """Adds an array, with a generated name if it has none."""
         self.arrays[name or f"Unnamed_{len(self.arrays)}"] = array
+
+    def fitting(self, rows: int) -> "NamedArrays":
+        """Leaves out arrays with another number of rows."""
+        misfits = {k: len(a) for k, a in self.arrays.items() if len(a) != rows}
+        arrays = {k: a for k, a in self.arrays.items() if k not in misfits}
+        return dataclasses.replace(self, arrays=arrays, misfits=misfits)
 
 
 @dataclasses.dataclass

@@ -82,5 +82,6 @@ def united(named: Sequence[tuple[str, VtkMesh]]) -> list[tuple[str, VtkMesh]]:
     for key in ("point_data", "cell_data"):
         each = [getattr(mesh, key) for _, mesh in named]
         arrays = {k: array for one in each for k, array in one.arrays.items()}
-        data[key] = dataclasses.replace(each[0], arrays=arrays)
+        misfits = {k: rows for one in each for k, rows in one.misfits.items()}
+        data[key] = dataclasses.replace(each[0], arrays=arrays, misfits=misfits)
     return [(name, dataclasses.replace(first, **data))]
