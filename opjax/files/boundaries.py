@@ -88,11 +88,12 @@ def of(
         assert facets is not None
         for key in tuple(sets) or ("",):
             points = sets[key].points if key else np.ones(num_points, bool)
-            chosen = _chosen(name, key, facets.corners, points)
+            corners = _with_facets(cells, facets, points).corners
+            chosen = _chosen(name, key, corners, points)
             if not cells.is_solid:
-                turned = _outwards(cells, facets.corners, chosen)
+                turned = _outwards(cells, corners, chosen)
             else:
-                turned = facets.corners[chosen]
+                turned = corners[chosen]
             measures = _measures(cells, turned, location, features, axes, whole=not key)
             columns += [array.astype(np.float32) for array in measures.values()]
             ending = f"_{key}" if key else ""
@@ -124,18 +125,18 @@ def _patches(
     solid = cells.is_solid
     if facets is None or not solid:
         facets = _facets(cells, surface=not solid)
-    rows = np.searchsorted(cells.rows, facets.cells) if on_cells else None
-    chosen = {
-        key: one.points[facets.corners].all(axis=1)
-        if solid or one.cells is None or not one.cells.any()
-        else one.cells[facets.cells]
-        for key, one in sets.items()
-    }
+    chosen: dict[str, geometry.Facets] = {}
+    for key, one in sets.items():
+        of_set = _with_facets(cells, facets, one.points)
+        mask = one.points[of_set.corners].all(axis=1)
+        if not solid and one.cells is not None and one.cells.any():
+            mask = one.cells[of_set.cells]
+        chosen[key] = geometry.Facets(of_set.corners[mask], of_set.cells[mask])
     if not solid:
-        chosen[""] = np.ones(len(facets.corners), bool)
+        chosen[""] = facets
     patches: dict[str, Patch] = {}
-    for key, mask in chosen.items():
-        corners, own = facets.corners[mask], None if rows is None else rows[mask]
+    for key, (corners, of_cells) in chosen.items():
+        own = np.searchsorted(cells.rows, of_cells) if on_cells else None
         if not len(corners):
             continue
         if not solid:
@@ -164,6 +165,18 @@ def _facets(cells: Topology, *, surface: bool) -> geometry.Facets:
             f"{cells.name} contains only lines, but boundaries need surfaces or solids."
         )
     return cells.boundary()
+
+
+def _with_facets(
+    cells: Topology, facets: geometry.Facets, points: np.ndarray
+) -> geometry.Facets:
+    """The facets, or those inside a mesh too where only these belong to a boundary.
+
+    The interface of two blocks, each with its own points, may have a name.
+    """
+    if not cells.is_solid or points[facets.corners].all(axis=1).any():
+        return facets
+    return cells.boundary(joined=False)
 
 
 def _check_conforming(cells: Topology, facets: np.ndarray) -> None:
@@ -280,5 +293,6 @@ def _touching(
     if one.cells is not None:
         mask |= one.cells
     if facets is not None:
+        facets = _with_facets(cells, facets, one.points)
         mask[facets.cells[one.points[facets.corners].all(axis=1)]] = True
     return mask

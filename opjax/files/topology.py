@@ -52,14 +52,17 @@ class Topology(NamedTuple):
         """Whether cells fill the space of their points, so that facets bound them."""
         return self.dimension == self.points.shape[1]
 
-    def boundary(self) -> geometry.Facets:
+    def boundary(self, *, joined: bool = True) -> geometry.Facets:
         """Boundary facets of the mesh, with the index of their cell in the file.
+
+        Args:
+          joined: as for `geometry.boundary_facets`.
 
         Raises:
           ValueError: if the cells have no facets.
         """
         cells = {kind: block.shape for kind, block in self.blocks.items()}
-        facets = geometry.boundary_facets(self.points, cells)
+        facets = geometry.boundary_facets(self.points, cells, joined=joined)
         rows = np.concatenate([block.rows for block in self.blocks.values()])
         return geometry.Facets(facets.corners, rows[facets.cells])
 

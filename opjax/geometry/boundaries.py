@@ -11,7 +11,10 @@ from opjax.geometry.facets import Facets
 
 
 def boundary_facets(
-    mesh_points: Float[ArrayLike, "n p"], cells_by_kind: Mapping[str, cells.Cells]
+    mesh_points: Float[ArrayLike, "n p"],
+    cells_by_kind: Mapping[str, cells.Cells],
+    *,
+    joined: bool = True,
 ) -> Facets:
     """Finds the facets that belong to exactly one cell, on the host.
 
@@ -29,6 +32,7 @@ def boundary_facets(
       cells_by_kind: point indices `(t, corners)` for each cell type of `KINDS`, or
         faces of polyhedra; either all surfaces or all solids. Mixed meshes have several
         types.
+      joined: False also returns the facets inside the mesh that cells do not share.
 
     Returns:
       The facets; empty if the mesh is closed.
@@ -49,10 +53,11 @@ def boundary_facets(
     every = cell_facets(cells_by_kind, len(points))
     single = _counts(every.corners) == 1
     corners, owner = every.corners[single], every.cells[single]
-    joints = _joints(points, corners, cells_by_kind)
-    pairs = _counts(joints.places[corners]) == 2
-    outer = ~pairs | (_counts(joints.of_parts[corners]) > 1)
-    corners, owner = corners[outer], owner[outer]
+    joints = _joints(points, corners, cells_by_kind) if joined else None
+    if joints is not None:
+        pairs = _counts(joints.places[corners]) == 2
+        outer = ~pairs | (_counts(joints.of_parts[corners]) > 1)
+        corners, owner = corners[outer], owner[outer]
     if every.corners.shape[1] == 2 < points.shape[1]:
         return Facets(corners, owner)
     inwards = _inwards(points, corners, _centers(points, cells_by_kind)[owner])
@@ -60,8 +65,10 @@ def boundary_facets(
         corners[inwards] = corners[inwards, ::-1]
     else:
         corners[inwards] = polyhedra.reversed_corners(corners[inwards])
-    outer = ~inner.covered(points, corners, joints)
-    return Facets(corners[outer], owner[outer])
+    if joints is not None:
+        outer = ~inner.covered(points, corners, joints)
+        corners, owner = corners[outer], owner[outer]
+    return Facets(corners, owner)
 
 
 def cell_facets(cells_by_kind: Mapping[str, cells.Cells], num_points: int) -> Facets:

@@ -125,3 +125,24 @@ def test_several_meshes_become_one_as_advised(tmp_path, monkeypatch):
         found[call] = np.unique(sample.target[x[:, 0] == 3]).tolist()
     assert found["combine()"] == [3, 10]
     assert len(found["combine(merge_points=True)"]) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.* coincide with another point")
+def test_an_interface_of_blocks_is_a_boundary_if_it_has_a_name(tmp_path):
+    mesh = box()
+    beside = mesh.copy()
+    beside.points[:, 0] += 3
+    joined = pyvista.MultiBlock([mesh, beside]).combine()
+    joined.point_data["boundary_i"] = (joined.points[:, 0] == 3).astype(int)
+    joined.save(tmp_path / "a.vtu")
+    options = {"boundary_names": "i", "geometry": "distance", "facets": True}
+    sample = read_one(tmp_path / "a.vtu", **options)
+    x = sample.mesh_points[:, 0]
+    assert_array_equal(sample.features[:, 0], x == 3)
+    assert_allclose(sample.features[:, 1], np.abs(x - 3))
+    area = sample.patches["i"].areas.sum()
+    assert area == pytest.approx(2 * 4)  # of both sides
+    options = {"boundary_names": "i", "location": "cells", "target": "p"}
+    sample = read_one(tmp_path / "a.vtu", **options)
+    beside = np.abs(sample.mesh_points[:, 0] - 3) < 1
+    assert_array_equal(sample.features[:, 0], beside)

@@ -457,3 +457,22 @@ def test_sides_at_hanging_nodes_and_of_cells_with_own_points_are_inside(
     near = 0.13 if location == "cells" else 1e-6
     outer = (x[:, 0] < 0.3) & (to_sides(x) < near)
     assert_array_equal(sample.features[:, 0].astype(bool), outer)
+
+
+@pytest.mark.filterwarnings("ignore:.* coincide with another point")
+def test_an_interface_with_a_name_has_integrals_over_both_sides(tmp_path):
+    """Of two squares with points of their own."""
+    points = np.concatenate([POINTS, POINTS + [1, 0]])
+    interface = np.flatnonzero(points[:, 0] == 1)
+    np.savez(
+        tmp_path / "a.npz",
+        mesh_points=points,
+        cells=np.concatenate([QUADS, QUADS + N * N]),
+        target=np.repeat([1.0, 3.0], N * N),
+        boundary_i=interface,
+    )
+    sample = read_one(tmp_path / "a.npz", boundary_names="i", geometry="distance")
+    assert_allclose(sample.features[:, 1], np.abs(points[:, 0] - 1), atol=1e-7)
+    wanted = parse("integral:u@i")
+    (row,) = measure(wanted, sample, [sample.target], {"target": ["u"]})
+    assert row == pytest.approx({"integral:u@i": 4})

@@ -286,6 +286,9 @@ def _from_cells(wanted: Quantity, points: np.ndarray, sample: Sample) -> Patch:
     else:
         facets = geometry.boundary_facets(points, {kind: cells}).corners
     chosen = facets[on_wall[facets].all(axis=1)]
+    if not surface and not len(chosen):  # an interface of blocks inside the mesh
+        every = geometry.boundary_facets(points, {kind: cells}, joined=False).corners
+        chosen = every[on_wall[every].all(axis=1)]
     if not len(chosen):
         raise _without_facets(wanted)
     if surface:
