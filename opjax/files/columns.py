@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-_HEAD = 2**16  # bytes that are looked at
+from opjax.files import limits
+
 _MARKS = (";", "\t", ",", None)  # None: any blanks
 _UNIT = re.compile(r"\s*[(\[][^)\]]*[)\]]$")  # X (m), but not Position[X] (m)
 _PLACE = r"(?:points?|coord\w*?|position|centroid)[\W_]*"
@@ -19,10 +20,6 @@ _AXIS = re.compile(
     rf"(?:{_PLACE})?([xyz])[\W_]*(?:coord\w*)?|{_PLACE}([012])", re.IGNORECASE
 )
 _VECTOR = re.compile(r"(.+):[012]")  # of ParaView
-_UNKNOWN = (
-    "write the names of the columns above the numbers of {name}, with commas between "
-    "columns, and call the coordinates x, y (and z); then this message has the command"
-)
 
 
 class _Table(NamedTuple):
@@ -96,7 +93,7 @@ def apart(
 
 
 def line(path: Path) -> str:
-    """A command that converts a table to an `.npz` file, or what to change before.
+    """A command that converts a table to an `.npz` file; empty without coordinates.
 
     Args:
       path: the file. Only its first lines are read.
@@ -105,16 +102,11 @@ def line(path: Path) -> str:
       The command. Names of fields are those of the columns, with `_` for characters
       other than letters and digits: nothing of the file is code for a shell.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError:
-        head = b""
-    lines = head.decode("utf-8-sig", "replace").splitlines()
+    lines = limits.head(path).decode("utf-8-sig", "replace").splitlines()
     tables = [table for mark in _MARKS for table in _tables(lines, mark)]
     table = next((table for table in tables if table.axes), None)
     if table is None:
-        return _UNKNOWN.format(name=path.name)
+        return ""
     named: dict[str, list[int]] = {}
     axes = [*table.axes.values()]
     for column, name in enumerate(table.names):

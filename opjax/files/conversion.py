@@ -1,5 +1,6 @@
 """Instructions to convert files of other formats; every command runs as printed."""
 
+import re
 from pathlib import Path
 
 from opjax.files import columns, limits
@@ -14,6 +15,12 @@ _CGNS = (
 )
 _CFF = (
     "pyvista.FLUENTCFFReader('{stem}.cas.h5').read().combine(merge_points=True)"
+    ".save('{stem}.vtu')"
+)
+_BLOCKS = "pyvista.read({name!r}).combine(merge_points=True).save('{stem}.vtu')"
+_PIECES = (
+    "import vtk; r = vtk.vtkXMLGenericDataObjectReader(); r.SetFileName({name!r}); "
+    "r.Update(); pyvista.wrap(r.GetOutput()).cast_to_unstructured_grid()"
     ".save('{stem}.vtu')"
 )
 _PYVISTA = 'python -c "import pyvista; {code}"'
@@ -48,6 +55,11 @@ _ARRAY = (
     "python -c \"import numpy; numpy.savez('{stem}.npz', target=numpy.load({name!r}))\""
     ", with mesh_points= beside it unless it is on a grid"
 )
+_PANDAS = (
+    'pip install pandas openpyxl pyarrow; python -c "import pandas; '
+    "pandas.{reader}({{name!r}}).to_csv('{{stem}}.csv', index=False)\", and read the "
+    ".csv file for the next command"
+)
 _RST = (
     'pip install ansys-mapdl-reader; python -c "from ansys.mapdl import reader; '
     "reader.read_binary({name!r}).save_as_vtk('{stem}.vtu')\""
@@ -73,10 +85,20 @@ _FRD = (
     "ccx2paraview.Converter({name!r}, ['vtu']).run()\""
 )
 _WAYS = {
-    **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".su2"), _MESHIO),
+    **dict.fromkeys((".msh", ".inp", ".bdf", ".nas", ".med", ".su2"), _MESHIO),
+    **dict.fromkeys((".mesh", ".meshb", ".ugrid", ".vol", ".f3grid", ".avs"), _MESHIO),
     ".fem": _MESHIO.replace("convert", "convert --input-format nastran"),
     ".obj": _PYVISTA.format(code=_GRID),
+    ".neu": _PYVISTA.format(code=_GRID),
     ".cgns": _PYVISTA.format(code=_CGNS),
+    ".vtmb": _PYVISTA.format(code=_BLOCKS),
+    ".tec": _PYVISTA.format(code=_BLOCKS),
+    ".dat": _PYVISTA.format(code=_BLOCKS),
+    **dict.fromkeys(
+        (".pvtp", ".pvti", ".pvtr", ".pvts"), _PYVISTA.format(code=_PIECES)
+    ),
+    ".xlsx": _PANDAS.format(reader="read_excel"),
+    ".parquet": _PANDAS.format(reader="read_parquet"),
     ".foam": _FOAM,
     ".frd": _FRD,
     ".odb": _ODB,
@@ -88,7 +110,17 @@ _WAYS = {
     ".npy": _ARRAY,
     ".pt": _TORCH,
 }
+_TABLES = (".csv", ".txt")
 _FLUENT = (".cas.h5", ".dat.h5")  # of one case, read together
+_TECPLOT = re.compile(rb"\s*(#[^\n]*\n\s*)*(title|variables|zone)\b", re.IGNORECASE)
+_NO_COLUMNS = (
+    "write the names of the columns above the numbers of {name}, with commas between "
+    "columns, and call the coordinates x, y (and z); then this message has the command"
+)
+OTHERWISE = (
+    " To convert it: open it in the program that wrote it or in ParaView and save it "
+    "as .vtu, or save points and fields as columns of a .csv file."
+)
 _SERIES = (
     " It lists the frames of a series: give --time=one_step or another way to learn "
     "series, or name files of single frames."
@@ -112,14 +144,18 @@ def way(path: Path) -> str:
     if path.name.lower().endswith(_FLUENT):
         line = _PYVISTA.format(code=_CFF.format(stem=path.name[: -len(_FLUENT[0])]))
         return f" To convert it: pip install -U pyvista; {line}."
-    if suffix == ".csv":
-        return f" To convert it: {columns.line(path)}."
-    line = _WAYS.get(suffix)
-    if suffix == ".mat" and path.is_file() and limits.is_hdf5(path):
-        line = _MATLAB_73
-    if line is None:
-        return ""
-    return f" To convert it: {line.format(name=path.name, stem=path.stem)}."
+    line = _WAYS.get(suffix, "").format(name=path.name, stem=path.stem)
+    if suffix in _TABLES:
+        line = columns.line(path)
+        if suffix == ".csv":
+            line = line or _NO_COLUMNS.format(name=path.name)
+    elif suffix == ".gz" and Path(path.stem).suffix:
+        line = f"gunzip {path.name}"
+    elif suffix == ".dat" and not _TECPLOT.match(limits.head(path)):
+        line = ""
+    elif suffix == ".mat" and path.is_file() and limits.is_hdf5(path):
+        line = _MATLAB_73.format(name=path.name, stem=path.stem)
+    return f" To convert it: {line}." if line else ""
 
 
 def way_in(folder: Path, *, below: bool = True) -> str:
@@ -135,7 +171,7 @@ def way_in(folder: Path, *, below: bool = True) -> str:
     if (folder / "system" / "controlDict").is_file():
         return f" To convert it: {_FOAM}."
     inside = [path for path in sorted(folder.iterdir()) if path.name[0] != "."]
-    tables = [path for path in inside if path.suffix.lower() == ".csv"]
+    tables = [path for path in inside if path.suffix.lower() in _TABLES]
     others = [path for path in inside if path not in tables]
     hint = next(filter(None, map(way, [folder, *others, *tables])), "")
     if hint or not below:

@@ -19,7 +19,10 @@ BLOCKS = (".vtm",)
 _OTHERS = foreign.SUFFIXES
 _OWN = (".npz", *hdf5.SUFFIXES, ".vtu", ".pvtu", ".vtk", ".cgns", *BLOCKS, *SURFACES)
 SUFFIXES = (*_OWN, *_OTHERS)
-_LISTED = ".npz, .h5, .vtu, .pvtu, .vtk, .cgns, .vtm, .vtp, .stl or .ply"
+_LISTED = (
+    ".npz, .h5, .vtu, .pvtu, .pvd, .vtk, .vtkhdf, .vti, .vtr, .vts, .vtm, .vtp, .stl, "
+    ".ply, .cgns, .xdmf, .case, .e or .cas"
+)
 Paths = OnePath | Sequence[OnePath]
 
 
@@ -206,7 +209,7 @@ def check_suffix(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
             f"{path} has the unknown suffix {path.suffix!r}; supported: "
-            f"{_LISTED}.{conversion.way(path)}"
+            f"{_LISTED}.{conversion.way(path) or conversion.OTHERWISE}"
         )
 
 

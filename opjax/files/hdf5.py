@@ -105,8 +105,11 @@ def open_file(path: Path) -> Generator["h5py.File"]:
     h5py = _h5py(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
-    with reading(path):
-        file = h5py.File(path, "r")
+    try:
+        with reading(path):
+            file = h5py.File(path, "r")
+    except ValueError as error:
+        raise ValueError(f"{error}{conversion.companion(path)}") from error
     with file:
         yield file
 

@@ -76,6 +76,15 @@ def is_hdf5(path: Path) -> bool:
     return start.startswith((b"MATLAB 7.3", signature)) or start[512:] == signature
 
 
+def head(path: Path) -> bytes:
+    """The first bytes of a file; none if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2**16)
+    except OSError:
+        return b""
+
+
 def damaged(path: Path, error: object) -> ValueError:
     """Returns the error for a file that cannot be read."""
     if what := pointer(path):

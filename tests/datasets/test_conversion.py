@@ -30,6 +30,22 @@ def write(folder, name):
         path.write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n")
     elif suffix == ".csv":
         path.write_text("x,y,u\n0,0,1\n1,0,2\n0,1,3\n")
+    elif suffix == ".txt":
+        path.write_text("# x y u\n0 0 1\n1 0 2\n0 1 3\n")
+    elif suffix == ".dat":
+        path.write_text(
+            'TITLE = "a"\nVARIABLES = "X", "Y", "p"\n'
+            "ZONE N=3, E=1, F=FEPOINT, ET=TRIANGLE\n0 0 1\n1 0 2\n1 1 3\n1 2 3\n"
+        )
+    elif suffix in (".pvtp", ".pvti", ".vtmb"):
+        vtk, mesh = pytest.importorskip("vtk"), pyvista.ImageData(dimensions=(3, 3, 1))
+        kind = {".pvtp": "PPolyData", ".pvti": "PImageData", ".vtmb": "MultiBlockData"}
+        if suffix != ".pvti":
+            mesh = mesh.extract_surface(algorithm="dataset_surface")
+        writer = getattr(vtk, f"vtkXML{kind[suffix]}Writer")()
+        writer.SetFileName(str(path))
+        writer.SetInputData(pyvista.MultiBlock([mesh]) if suffix == ".vtmb" else mesh)
+        writer.Write()
     elif suffix == ".npy":
         np.save(path, np.zeros((3, 4)))
     elif suffix == ".mat" and path.stem == "new":
@@ -51,7 +67,7 @@ def write(folder, name):
     elif suffix == ".pt":
         torch = pytest.importorskip("torch")
         torch.save({k: torch.tensor(a) for k, a in arrays.items()}, path)
-    elif suffix in (".msh", ".inp", ".bdf", ".med", ".fem"):
+    elif suffix in (".msh", ".inp", ".bdf", ".med", ".fem", ".mesh"):
         meshio = pytest.importorskip("meshio")
         cells = [("triangle", np.array([[0, 1, 2], [1, 3, 2]]))]
         known = {".msh": "gmsh", ".inp": "abaqus"}
@@ -101,9 +117,10 @@ NAMES = [
     "a.inp",
 ]
 NAMES += ["a.bdf", "a.med", "a.fem"]
+WRITTEN = ["a.txt", "a.dat", "a.pvtp", "a.pvti", "a.vtmb", "a.mesh"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *WRITTEN])
 def test_the_line_that_converts_a_file_makes_one_that_is_read(
     name, tmp_path, monkeypatch
 ):
@@ -297,3 +314,17 @@ def test_arrays_in_one_struct_of_matlab_are_converted(new, tmp_path, monkeypatch
     sample = read_one(tmp_path / "a.npz", target="u")
     assert_allclose(sample.mesh_points, arrays["mesh_points"])
     assert_allclose(sample.target, arrays["u"])
+
+
+def test_files_of_every_format_name_what_to_do(tmp_path):
+    known = ["neu", "nas", "tec", "pvts", "xlsx", "parquet", "vtu.gz", "ugrid", "vtmb"]
+    for suffix in known:
+        assert "To convert it: " in conversion.way(tmp_path / f"a.{suffix}")
+    for suffix in ("unv", "plt", "szplt", "gmv", "silo", "dat", "txt", "json"):
+        (tmp_path / f"a.{suffix}").write_text("a note")
+        assert not conversion.way(tmp_path / f"a.{suffix}")
+        with value_error("To convert it: open it in the program that wrote it"):
+            files.read(tmp_path / f"a.{suffix}")
+    (tmp_path / "a.cas.h5").write_text("no HDF5")
+    with value_error("seems damaged.*To convert it: pip install -U pyvista"):
+        files.read(tmp_path / "a.cas.h5")
