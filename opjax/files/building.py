@@ -230,6 +230,9 @@ def _other_rows(
     elif rows == 1:
         note = " A number of the whole sample is a scalar: give --scalar_names, or "
         note += "--target_scalars to predict it."
+    elif np.shape(arrays["mesh_points"]) == (num_points, rows):
+        note = f" mesh_points has the shape {(num_points, rows)}: store it transposed "
+        note += "if its rows are the coordinates."
     return ValueError(
         f"{name}: {key} has {rows} rows, but mesh_points {num_points}: expected one "
         f"row per point.{note}"

@@ -250,13 +250,14 @@ class _Look:
 
     def at(self, file: Path) -> None:
         """Looks at the samples of a file."""
+        before = self._cases
         try:
             with formats.opened(file, ReadOptions()) as groups:
                 for group, arrays in groups.items():
                     self._cases += 1
                     self._at_case(Place(str(file), group), arrays)
         except (ImportError, OSError, ValueError) as error:
-            self._cases += 1
+            self._cases = max(self._cases, before + 1)
             self._refuse(str(file), error)
 
     def _refuse(self, name: str, error: Exception) -> None:
@@ -270,7 +271,7 @@ class _Look:
             return
         if "mesh_points" not in arrays:
             self._axes = self._axes or _grid_axes(arrays)
-        names = dict(_fields_of(arrays, self._axes))
+        names = dict(_fields_of(arrays, self._axes)) or _unreadable(arrays)
         row = self._row(place)
         if isinstance(arrays, MeshArrays):
             counts = Counter(arrays.mesh.types.tolist())
@@ -502,6 +503,16 @@ def _is_field(name: str, array: Any) -> bool:
         return True
     counted = array.ndim == 1 and array.size > 1 and (np.diff(array) == 1).all()
     return not (counted or _IDS.fullmatch(name))
+
+
+def _unreadable(arrays: Arrays) -> dict[str, list[str]]:
+    """Names of arrays that would be fields but for their shape or type."""
+    if isinstance(arrays, MeshArrays) or "times" in arrays:
+        return {}
+    shapes = {n: np.asarray(arrays[n]) for n in arrays if n not in _ROLES}
+    names = [n for n, a in shapes.items() if a.size > 1 and a.dtype.kind in "fcV"]
+    names = [name for name in names if not _MADE.match(name)]
+    return {"points": names} if names else {}
 
 
 def _wholes(arrays: Arrays, location: str, fields: list[str]) -> set[str]:

@@ -158,9 +158,16 @@ def _no_samples(root: Path) -> FileNotFoundError:
     hint = conversion.way_in(root)
     if not hint and stacking.is_folder(root):
         hint = " Of .npy files of many samples each, give --stacked (stacked=True)."
+    others = f"{len(files)} others {suffixes}"
+    if inside and not files:
+        others = f"only folders {[path.name for path in inside][:8]}"
+    parts = sorted([*root.glob("processor*"), *root.glob("*/processor*")])
+    if not hint and parts:
+        hint = f" {parts[0]} has a part of a parallel run, which is no sample: join "
+        hint += "the parts to one file, in OpenFOAM by reconstructPar and foamToVTK."
     return FileNotFoundError(
-        f"The folder {root} has no {_LISTED} files, but {len(files)} others "
-        f"{suffixes}; samples are files in it, or in a folder for each case.{hint}"
+        f"The folder {root} has no {_LISTED} files, but {others}; "
+        f"samples are files in it, or in a folder for each case.{hint}"
     )
 
 

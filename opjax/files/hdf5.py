@@ -134,7 +134,19 @@ def _groups(
             "/ creates a group: a/b is b in a; rename such "
             f"fields.){conversion.companion(path)}"
         )
+    if groups and _holds_groups_alone(path, first := next(iter(groups.values()))):
+        inside = f"{first.name}/{names(path, first)[0]}"
+        raise ValueError(
+            f"{path}: the group {first.name} has no arrays, only groups such as "
+            f"{inside}: store all arrays of a sample in one group, and the groups at "
+            f"the top level.{conversion.companion(path)}"
+        )
     return groups or {"": file}
+
+
+def _holds_groups_alone(path: Path, group: "h5py.Group") -> bool:
+    inside = [member(path, group, name) for name in names(path, group)]
+    return bool(inside) and all(isinstance(one, _h5py(path).Group) for one in inside)
 
 
 def names(path: Path, group: "h5py.Group") -> list[str]:
@@ -236,6 +248,11 @@ def dataset(path: Path, group: "h5py.Group", name: str) -> Dataset:
     if stored:
         with reading(file):
             stored = not (array.external or array.is_virtual or array.shape is None)
+    if isinstance(array, _h5py(path).Group):
+        raise ValueError(
+            f"{path}: {name!r} is a group, not an array; store all arrays of a sample "
+            "in one group, or at the top level."
+        )
     if not stored:
         raise ValueError(
             f"{path}: {name!r} is not an array stored in this file; copy it there."

@@ -230,3 +230,12 @@ def test_the_pattern_of_one_of_several_formats_finds_its_files(depth, tmp_path):
         files.find(tmp_path)
     pattern = re.search(r"only one format, '(.*)'", str(error.value))[1]  # pyright: ignore
     assert [file.name for file in files.find(pattern)] == ["0.vtu", "2.vtu"]
+
+
+def test_a_folder_with_parts_of_a_parallel_run_is_called_that(tmp_path):
+    for part in ("case_0/processor0", "case_0/processor1"):
+        (tmp_path / part).mkdir(parents=True)
+        (tmp_path / part / "out.vtu").write_text("a part")
+    said = r"only folders \['case_0'\].* case_0/processor0 has a part of a parallel run"
+    with pytest.raises(FileNotFoundError, match=said.replace(" case", ".*case")):
+        files.find(tmp_path)

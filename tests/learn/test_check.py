@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import re
 import shlex
 import subprocess
 import sys
 import typing
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -236,3 +238,28 @@ def test_integers_and_booleans_are_fields_but_numbers_of_points_are_not(tmp_path
     config = command(of(tmp_path / "whole")["command"])
     assert config.target_names == "damage,hole"
     assert train.load(config)[0].train[0].target.shape == (20, 2)
+
+
+def test_what_keeps_all_fields_from_being_read_is_said(tmp_path):
+    points, u = np.random.default_rng(0).random((10, 2)), np.arange(10.0)
+    pair = np.zeros(10, [("x", "f4"), ("y", "f4")])
+    said = {
+        "turned": r"u has 10 rows, but mesh_points 2: .* shape (2, 10): store it trans",
+        "pairs": "u has dtype [('x', '<f4'), ('y', '<f4')], expected real numbers",
+        "nested": "group /cases has no arrays, only groups such as /cases/a: store all",
+        "below": "'mesh' is a group, not an array; store all arrays of a sample in one",
+    }
+    arrays = {
+        "turned": {"mesh_points": points.T, "u": u},
+        "pairs": {"mesh_points": points, "u": pair},
+        "nested": {"cases/a/mesh_points": points, "cases/b/u": u},
+        "below": {"a/mesh/mesh_points": points, "a/u": u},
+    }
+    for name, content in arrays.items():
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            for key, array in content.items():
+                file[key] = array
+        found = of(tmp_path / f"{name}.h5")
+        (problem,) = found["refused"]
+        assert re.search(re.escape(said[name]).replace(r"\.\*", ".*"), problem["text"])
+        assert (found["cases"], problem["cases"]) == (1, 1)
