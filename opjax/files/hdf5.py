@@ -250,8 +250,8 @@ def dataset(path: Path, group: "h5py.Group", name: str) -> Dataset:
             stored = not (array.external or array.is_virtual or array.shape is None)
     if isinstance(array, _h5py(path).Group):
         raise ValueError(
-            f"{path}: {name!r} is a group, not an array; store all arrays of a sample "
-            "in one group, or at the top level."
+            f"{path}: {name!r} is not an array stored in this file, but a group; store "
+            "all arrays of a sample in one group, or at the top level."
         )
     if not stored:
         raise ValueError(
