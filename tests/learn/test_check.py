@@ -247,7 +247,7 @@ def test_what_keeps_all_fields_from_being_read_is_said(tmp_path):
         "turned": r"u has 10 rows, but mesh_points 2: .* shape (2, 10): store it trans",
         "pairs": "u has dtype [('x', '<f4'), ('y', '<f4')], expected real numbers",
         "nested": "group /cases has no arrays, only groups such as /cases/a: store all",
-        "below": "'mesh' is not an array stored in this file, but a group; store all arr",
+        "below": "'mesh' is not an array stored in this file, but a group; store",
     }
     arrays = {
         "turned": {"mesh_points": points.T, "u": u},
