@@ -135,11 +135,11 @@ def _groups(
             f"fields.){conversion.companion(path)}"
         )
     if groups and _holds_groups_alone(path, first := next(iter(groups.values()))):
-        inside = f"{first.name}/{names(path, first)[0]}"
+        way = conversion.companion(path)
+        way = way or " Store all arrays of a sample in one group at the top level."
         raise ValueError(
-            f"{path}: the group {first.name} has no arrays, only groups such as "
-            f"{inside}: store all arrays of a sample in one group, and the groups at "
-            f"the top level.{conversion.companion(path)}"
+            f"{path}{first.name} has no arrays, only groups such as "
+            f"{names(path, first)[0]}.{way}"
         )
     return groups or {"": file}
 

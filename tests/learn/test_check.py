@@ -246,7 +246,7 @@ def test_what_keeps_all_fields_from_being_read_is_said(tmp_path):
     said = {
         "turned": r"u has 10 rows, but mesh_points 2: .* shape (2, 10): store it trans",
         "pairs": "u has dtype [('x', '<f4'), ('y', '<f4')], expected real numbers",
-        "nested": "group /cases has no arrays, only groups such as /cases/a: store all",
+        "nested": "nested.h5/cases has no arrays, only groups such as a. Store all",
         "below": "'mesh' is not an array stored in this file, but a group; store",
     }
     arrays = {
