@@ -17,6 +17,7 @@ import numpy as np
 
 from opjax._files import replacing
 from opjax.files import building, cases, components, hdf5, limits
+from opjax.files.columns import apart
 from opjax.files.npz import Lazy
 from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.vtk import fields as vtk_fields
@@ -282,7 +283,9 @@ def columns(
         return Columns(name, {key: lookup(key) for key in names}, flat=flat)
 
     if "mesh_points" not in present:
-        raise building.missing(name, "mesh_points", present)
+        shapes = {key: np.broadcast_to(0, lookup(key).shape) for key in present}
+        missing = building.missing(name, "mesh_points", present)
+        raise apart(name, shapes) or missing
     arrays: dict[str, Column] = {"mesh_points": fields(["mesh_points"])}
     for key, asked in {"features": options.features, "target": options.target}.items():
         names = asked or ((key,) if key in present else ())

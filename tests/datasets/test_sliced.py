@@ -189,3 +189,10 @@ def test_meshes_in_other_planes_are_refused_in_slices_too(rng, tmp_path):
     for train, test in (([a, b], []), ([a], [b])):
         with value_error(said):
             sliced_splits(train, test)
+
+
+def test_coordinates_in_arrays_of_their_own_are_named_in_slices(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"], file["y"], file["u"] = np.random.default_rng(0).random((3, 12))
+    with value_error(r"x and y look like coordinates: stack them as mesh_points"):
+        read_sliced(tmp_path, ReadOptions(target="u"))
