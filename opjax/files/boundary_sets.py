@@ -103,9 +103,9 @@ def _in_places(points: np.ndarray, mask: np.ndarray, outer: np.ndarray) -> np.nd
         return outer
     rows = np.flatnonzero(mask)
     places = inner.places(points[rows])
-    found = outer.copy()
-    found[rows] = np.isin(places, places[outer[rows]])
-    return found
+    outer = outer.copy()
+    outer[rows] = np.isin(places, places[outer[rows]])
+    return outer
 
 
 class _Values:

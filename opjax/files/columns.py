@@ -52,13 +52,13 @@ class _Table(NamedTuple):
 
 def _axes(names: Iterable[str]) -> dict[str, str]:
     """The names of coordinates by their axes, in order."""
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for name in names:
         match = _AXIS.fullmatch(_UNIT.sub("", name)) or _AXIS.fullmatch(name)
         if match:
             axis = "xyz"[int(match[2])] if match[2] else match[1].lower()
-            found.setdefault(axis, name)
-    return {axis: found[axis] for axis in sorted(found)}
+            columns.setdefault(axis, name)
+    return {axis: columns[axis] for axis in sorted(columns)}
 
 
 def apart(

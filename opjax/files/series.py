@@ -305,8 +305,8 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
         whole = components.split(key, others)
         key = whole[0] if whole and key not in others else key
         if key in others and others[key].shape[: len(lead)] == lead != times.shape:
-            given = building.numbers(name, key, others[key])
-            others[key] = _constant(name, key, given)
+            frames = building.numbers(name, key, others[key])
+            others[key] = _constant(name, key, frames)
     fields = {k: building.numbers(name, k, field) for k, field in fields.items()}
     for key, field in fields.items():
         if field.ndim > 1:
