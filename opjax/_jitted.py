@@ -57,8 +57,6 @@ def jitted(
                     check(**{name: kwargs[name]})
             for name in kwargs.keys() & set(static):
                 kwargs[name] = _constant(name, kwargs[name])
-            args = tuple(map(_array, args))
-            kwargs = {name: _array(value) for name, value in kwargs.items()}
             args, kwargs = _canonical((args, kwargs))
             return compiled(*args, **kwargs)
 
@@ -67,24 +65,24 @@ def jitted(
     return decorate
 
 
-def _array(argument: object) -> object:
-    """Returns the array of a nested list of numbers; other arguments as they are."""
-    if not isinstance(argument, list):
-        return argument
+def _is_numbers(argument: object) -> bool:
+    """Whether an argument is a nested list of numbers, which stands for an array."""
     numbers = (bool, int, float, complex, np.generic, np.ndarray)
-    leaves = jax.tree.leaves(argument)
-    return (
-        np.array(argument) if all(isinstance(x, numbers) for x in leaves) else argument
+    return isinstance(argument, list) and all(
+        isinstance(leaf, numbers) for leaf in jax.tree.leaves(argument)
     )
 
 
 def _canonical(arguments: T) -> T:
-    """Returns arguments whose NumPy arrays have the types of the present mode.
+    """Returns arguments with arrays for lists, and the types of the present mode.
 
     JAX keeps what it made of an array of NumPy under `jax.enable_x64(True)` and gives
     it to programs in single precision, which end with RuntimeProgramInputMismatch.
     """
-    leaves, structure = jax.tree.flatten(arguments)
+    leaves, structure = jax.tree.flatten(arguments, is_leaf=_is_numbers)
+    lists = [i for i, leaf in enumerate(leaves) if isinstance(leaf, list)]
+    for i in lists:
+        leaves[i] = np.array(leaves[i])
     wide = [
         i
         for i, leaf in enumerate(leaves)
@@ -92,7 +90,7 @@ def _canonical(arguments: T) -> T:
         and leaf.dtype.kind in "fiuc"
         and leaf.dtype != jax.dtypes.canonicalize_dtype(leaf.dtype)
     ]
-    if not wide:
+    if not wide and not lists:
         return arguments
     with np.errstate(over="ignore"):
         for i in wide:
