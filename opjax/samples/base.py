@@ -66,7 +66,8 @@ def check_plane(
         raise ValueError(
             f"{first} varies along {letters(axes)}, but {second} along "
             f"{letters(others)}: all meshes must lie in the same plane. Rotate them "
-            "into it, or use point_dim=3 (--point_dim=3) for three-dimensional points."
+            "into it, or train on three-dimensional points, point_dim=3 "
+            "(--point_dim=3)."
         )
 
 

@@ -497,3 +497,19 @@ def test_features_of_every_frame_in_arrays_are_constant(times, tmp_path):
     note = r"shape \(6, 6\) is that of points and channels" if times == 6 else "frames"
     with value_error(f"{said}.*{note}"):
         read_series(file, target="u", features="k")
+
+
+def test_series_in_other_planes_are_refused_by_name(rng, tmp_path):
+    pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
+    for name, axes in (("a", [0, 2]), ("b", [0, 1])):
+        (tmp_path / name).mkdir()
+        points = np.zeros((9, 3))
+        points[:, axes] = rng.uniform(size=(9, 2))
+        for frame in range(2):
+            mesh = pyvista.PolyData(points).cast_to_unstructured_grid()
+            mesh["u"] = points[:, 0] + frame
+            mesh.save(tmp_path / name / f"{frame}.vtu")
+    (one,) = read_series(tmp_path / "a", target="u").series
+    assert one.axes == one.seen([0]).axes == (0, 2)
+    with value_error("along x and z, but .*b.* along x and y: all meshes must"):
+        read_series([tmp_path / "a", tmp_path / "b"], target="u")

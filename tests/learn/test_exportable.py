@@ -142,3 +142,14 @@ def test_moments_and_fluxes_need_point_data_in_the_plane(rng, tmp_path):
         Exportable(found._replace(description=of_cells), parse(text))
     with value_error("ring.npz: max:u@hole: the boundary 'hole'"):
         found.quantity_inputs("max:u@hole", on_ring(found))
+
+
+def test_exported_quantities_have_the_axes_of_the_training_meshes(rng, tmp_path):
+    found = operator(rng, tmp_path)
+    description = dataclasses.replace(found.description, axes=(0, 2))
+    found = found._replace(description=description)
+    outside = Exportable(found, parse("force_z:u@wall,moment_y:u@wall"))
+    case = on_ring(found, axes=(0, 2))
+    assert list(outside.arrays(case)) == outside.inputs.names()[2:]
+    with value_error("force_y:u@wall: .* along x and z; use force_x or force_z"):
+        Exportable(found, parse("force_y:u@wall"))

@@ -557,6 +557,9 @@ def test_meshes_of_another_plane_than_in_training_are_refused(
         learn.train(read("new"), config=TINY, init_from="run")
     with value_error("varies along x and z, but sample 4 .new.0"):
         learn.train(read("train") + read("new"), config=TINY)
+    in_space = files.ReadOptions(features="k", target="u", point_dim=3)
+    both = files.read(["train", "new"], in_space)
+    assert {one.axes for one in both} == {(0, 1, 2)}
     # A run that has not stored its plane is used as before.
     earlier = dataclasses.replace(description, axes=(), config=config)
     assert found._replace(description=earlier)(new[0]).shape == (9, 1)
