@@ -19,7 +19,8 @@ _CFF = (
 )
 _BLOCKS = "pyvista.read({name!r}).combine(merge_points=True).save('{stem}.vtu')"
 _PIECES = (
-    "import vtk; r = vtk.vtkXMLGenericDataObjectReader(); r.SetFileName({name!r}); "
+    "from vtkmodules.vtkIOXML import vtkXMLGenericDataObjectReader as Reader; "
+    "r = Reader(); r.SetFileName({name!r}); "
     "r.Update(); pyvista.wrap(r.GetOutput()).cast_to_unstructured_grid()"
     ".save('{stem}.vtu')"
 )
@@ -84,6 +85,7 @@ _FRD = (
     "t = threading.Thread; s = t.start; t.start = lambda w: (s(w), w.join()); "
     "ccx2paraview.Converter({name!r}, ['vtu']).run()\""
 )
+JOINED = (".pvtp", ".pvti", ".pvtr", ".pvts")  # list pieces of one mesh
 _WAYS = {
     **dict.fromkeys((".msh", ".inp", ".bdf", ".nas", ".med", ".su2"), _MESHIO),
     **dict.fromkeys((".mesh", ".meshb", ".ugrid", ".vol", ".f3grid", ".avs"), _MESHIO),
@@ -94,9 +96,7 @@ _WAYS = {
     ".vtmb": _PYVISTA.format(code=_BLOCKS),
     ".tec": _PYVISTA.format(code=_BLOCKS),
     ".dat": _PYVISTA.format(code=_BLOCKS),
-    **dict.fromkeys(
-        (".pvtp", ".pvti", ".pvtr", ".pvts"), _PYVISTA.format(code=_PIECES)
-    ),
+    **dict.fromkeys(JOINED, _PYVISTA.format(code=_PIECES)),
     ".xlsx": _PANDAS.format(reader="read_excel"),
     ".parquet": _PANDAS.format(reader="read_parquet"),
     ".foam": _FOAM,

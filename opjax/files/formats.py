@@ -147,6 +147,13 @@ def _directly_in(root: Path) -> list[Path]:
         files = [f for f in files if f.suffix.lower() not in others] or files
     for file in files:
         limits.check_link(file)
+    suffixes = {f".p{file.suffix.lower()[1:]}" for file in files}
+    for file in sorted(inside):
+        if file.suffix.lower() in suffixes.intersection(conversion.JOINED):
+            raise ValueError(
+                f"{file} joins pieces in its folder, which are no samples of their "
+                f"own.{conversion.way(file)}"
+            )
     return sorted(files)
 
 

@@ -193,6 +193,11 @@ def test_other_seeds_are_finished_and_have_the_same_options(rng, tmp_path):
     assert found.folder == tmp_path / f"{SLUG}-1"
 
 
+def test_neighbours_of_a_model_that_is_not_part_of_opjax_are_no_seeds(rng, tmp_path):
+    write(operator(rng, tmp_path / "own", QUICK), 0.5)
+    assert calibration.siblings(operator(rng, tmp_path / "mine")) == []
+
+
 @pytest.mark.nightly
 def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     write_two_seeds(rng, tmp_path)

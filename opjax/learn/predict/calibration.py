@@ -623,19 +623,17 @@ def siblings(operator: Trained, *, own_model: str | None = None) -> list[Trained
       []
     """
     others: list[Trained] = []
-    mine = _options(operator)
+    mine = _options(operator.config)
     for place in sorted(operator.folder.parent.glob("*/operator")):
         folder = place.parent
         if folder == operator.folder or not (folder / "result.json").is_file():
             continue
-        other = trained.load(folder, own_model=own_model)
-        if _options(other) == mine:
-            others.append(other)
+        if _options(trained.read_config(folder)) == mine:
+            others.append(trained.load(folder, own_model=own_model))
     return others
 
 
-def _options(operator: Trained) -> dict[str, Any]:
-    config = operator.config
+def _options(config: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in config.items() if k not in ("seeds", "format")}
 
 

@@ -584,13 +584,20 @@ def load(workdir: OnePath, *, own_model: str | None = None) -> Trained:
         return float("inf") if not isinstance(restored, int | float) else restored
 
     folder = min(finished, key=validation)
-    description, normalizers = _read(
-        folder, lambda: checkpoint.read_metadata(folder / FOLDER, 0)
-    )
+    description, normalizers = _of_run(folder)
     template = _template(folder, description, normalizers, own_model)
     restored = checkpoint.restore(folder / FOLDER, template)
     assert restored is not None
     return _trained(folder, description, restored.payload)
+
+
+def read_config(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the configuration of a finished run, whose model is not built."""
+    return _of_run(folder)[0].config
+
+
+def _of_run(folder: pathlib.Path) -> tuple[Description, dict[str, Normalizer]]:
+    return _read(folder, lambda: checkpoint.read_metadata(folder / FOLDER, 0))
 
 
 def _trained(folder: pathlib.Path, description: Description, payload: Any) -> Trained:
