@@ -121,7 +121,13 @@ def is_affine(layer: object) -> bool:
 def promoted(
     linear: nnx.Linear, x: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Returns input, kernel and bias of a layer in the dtype of its computation."""
+    """Returns input, kernel and bias of a layer in the dtype of its computation.
+
+    Raises:
+      TypeError: if the layer is more than its kernel and bias.
+    """
+    if not is_affine(linear):
+        raise TypeError(f"A {type(linear).__name__} is more than its kernel and bias.")
     bias = None if linear.bias is None else linear.bias[...]
     return linear.promote_dtype((x, linear.kernel[...], bias), dtype=linear.dtype)
 

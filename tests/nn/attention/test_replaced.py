@@ -124,3 +124,10 @@ def test_the_matrix_of_a_mixer_is_what_it_applies(rng):
     mixer = Halved(4, num_heads=1, rngs=nnx.Rngs(0))
     applied = mixer.matrix(coefficients) @ mixer.value(coefficients)
     assert_allclose(mixer(coefficients), applied, rtol=1e-5, atol=1e-8)
+
+
+def test_an_adapter_is_not_taken_for_its_kernel(rng):
+    perceptron = nn.layers.MLP(4, 8, 4, rngs=nnx.Rngs(0))
+    perceptron.out, _ = adapted(perceptron.out, nnx.Rngs(1))
+    with pytest.raises(TypeError, match="LoRALinear is more than its kernel"):
+        perceptron.last_map(normal(rng, 3, 4))
